@@ -63,7 +63,7 @@ func countLines(f *os.File, from, to int64) (lines, next int64, mid bool, err er
 		if n == 0 {
 			return lines, from, false, err
 		}
-		lines += int64(bytes.Count(b[:n], []byte{'\n'}))
+		lines += ends(b[:n])
 		from += int64(n)
 		if from == to && b[n-1] == '\n' {
 			return lines, to, false, nil
@@ -78,6 +78,9 @@ func countLines(f *os.File, from, to int64) (lines, next int64, mid bool, err er
 	}
 	return lines, to, true, nil
 }
+
+// ends counts the ends of lines.
+func ends(b []byte) int64 { return int64(bytes.Count(b, []byte{'\n'})) }
 
 // lastLine returns the last line in a part of a file that is not empty; nil where there is none.
 func lastLine(path string, from, to int64, limit int) []byte {

@@ -44,9 +44,11 @@ const (
 )
 
 // An extent is what is there of a stream. Its offsets are bytes since the creation of the
-// container; the file has the byte at an offset at that less base.
+// container; the file has the byte at an offset at that less base. Where there are no holes in files, what is between
+// old and base is in a file of its own, and base less old may be 0.
 type extent struct {
 	base  int64
+	old   int64
 	start int64 // of the first byte that is to be read
 	lines int64 // the ends of lines before start
 	end   int64 // up to which it was written when it was last looked at
@@ -72,6 +74,8 @@ type log struct {
 	work    sync.Mutex
 	records *recordlog.Log // nil: nothing is noted any more
 	written time.Time      // the last write that was seen
+	// collapseAt is longest but in tests.
+	collapseAt int64
 
 	mu      sync.RWMutex // protects all below; held to write by what removes bytes from files
 	id      engine.ID
@@ -79,25 +83,26 @@ type log struct {
 	extents [streams]extent
 	marks   []mark
 	removed bool // its container was, and no more is written
+	single  bool // there are files of an older agent
 }
 
 // load takes up the log in a directory, which it makes where it does not exist. The id is that of its
 // container where that is known otherwise.
 func load(dir, key string, id engine.ID, removed bool) (l *log, damage *statefile.Damage, err error) {
-	l = &log{key: key, id: id, dir: dir, removed: removed}
+	l = &log{key: key, id: id, dir: dir, removed: removed, collapseAt: longest}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, err
 	}
-	var collapsing [streams]int64
+	var begun [streams]pending
 	records, found, err := recordlog.Open(recordlog.Options{
 		Identity: statefile.Identity{Role: role, Name: key}, Path: filepath.Join(dir, marksFile), MaxRecord: maxRecord,
-	}, func(body []byte, _ uint64) error { return l.apply(body, &collapsing) })
+	}, func(body []byte, _ uint64) error { return l.apply(body, &begun) })
 	if err != nil {
 		return nil, nil, err
 	}
 	l.records = records
 	for i := range l.extents {
-		if err := l.survey(i, collapsing[i]); err != nil {
+		if err := l.survey(i, begun[i]); err != nil {
 			return nil, found.Damage, errors.Join(err, records.Close())
 		}
 	}
@@ -112,8 +117,15 @@ func load(dir, key string, id engine.ID, removed bool) (l *log, damage *statefil
 	return l, found.Damage, nil
 }
 
-// survey compares what was noted about a stream with its file. The power may have failed between the two.
-func (l *log) survey(i int, collapsing int64) error {
+// pending is what was about to be done to the file of a stream when the agent was killed.
+type pending struct {
+	collapse int64 // so many bytes were to be taken out of its front
+	empty    int64 // it was to be emptied, when it had so many bytes
+}
+
+// survey compares what was noted about a stream with its file. The agent may have been killed, or the power have failed, between
+// the two.
+func (l *log) survey(i int, begun pending) error {
 	e := &l.extents[i]
 	f, err := os.Open(l.path(i))
 	if errors.Is(err, os.ErrNotExist) {
@@ -123,16 +135,27 @@ func (l *log) survey(i int, collapsing int64) error {
 		return err
 	}
 	defer f.Close()
+	l.single = l.single || i >= mixed
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if collapsing > 0 && info.Size() < collapsing {
-		e.base += collapsing
+	size := info.Size()
+	if begun.collapse > 0 && size < begun.collapse {
+		e.base, e.old = e.base+begun.collapse, e.base+begun.collapse
 	}
-	l.reach(i, e.base+info.Size())
+	if begun.empty > 0 && size >= begun.empty {
+		if err := os.Truncate(l.path(i), 0); err != nil {
+			return err
+		}
+		size = 0
+	}
+	l.reach(i, e.base+size)
+	if e.old < e.base && e.start < e.base {
+		return nil
+	}
 	at := e.start - e.base
-	data, err := seekData(f, at, info.Size())
+	data, err := seekData(f, at, size)
 	if err != nil || data <= at {
 		return err
 	}
@@ -166,14 +189,16 @@ func (l *log) path(i int) string {
 	return filepath.Join(l.dir, fileNames[i])
 }
 
-// The kinds of records. A name says whose log it is, a mark and a begin are a mark, a drop says what is there of a stream, and a
-// collapse how many bytes are about to be taken out of the front of its file.
+// The kinds of records. A name says whose log it is, a mark and a begin are a mark, a drop says what is there of a stream, a
+// collapse how many bytes are about to be taken out of the front of its file, and an empty what will be there once its
+// file is emptied.
 const (
 	recordName = iota + 1
 	recordMark
 	recordBegin
 	recordDrop
 	recordCollapse
+	recordEmpty
 )
 
 func nameRecord(id engine.ID) []byte {
@@ -206,10 +231,17 @@ func (e extent) record(i int) []byte {
 		flags |= 2
 	}
 	b := []byte{recordDrop, byte(i)}
-	for _, v := range []uint64{uint64(e.base), uint64(e.start), uint64(e.lines), flags} {
+	for _, v := range []uint64{uint64(e.base), uint64(e.old), uint64(e.start), uint64(e.lines), flags} {
 		b = binary.AppendUvarint(b, v)
 	}
 	return b
+}
+
+// emptyRecord returns that of an extent whose file, of n bytes, is about to be emptied.
+func (e extent) emptyRecord(i int, n int64) []byte {
+	b := e.record(i)
+	b[0] = recordEmpty
+	return binary.AppendUvarint(b, uint64(n))
 }
 
 func collapseRecord(i int, n int64) []byte {
@@ -217,7 +249,7 @@ func collapseRecord(i int, n int64) []byte {
 }
 
 // apply takes up a record.
-func (l *log) apply(body []byte, collapsing *[streams]int64) error {
+func (l *log) apply(body []byte, begun *[streams]pending) error {
 	if len(body) < 2 {
 		return errors.New("it is too short")
 	}
@@ -252,19 +284,22 @@ func (l *log) apply(body []byte, collapsing *[streams]int64) error {
 			}
 			l.marks = append(l.marks, m)
 		}
-	case recordDrop:
+	case recordDrop, recordEmpty:
 		rest = rest[1:]
-		e := extent{base: next(), start: next(), lines: next(), end: l.extents[stream].end}
+		e := extent{base: next(), old: next(), start: next(), lines: next(), end: l.extents[stream].end}
 		flags := next()
 		e.mid, e.less = flags&1 != 0, flags&2 != 0
 		if !bad {
 			e.end = max(e.end, e.start)
 			l.extents[stream] = e
-			collapsing[stream] = 0
+			begun[stream] = pending{}
+			if kind == recordEmpty {
+				begun[stream].empty = next()
+			}
 		}
 	case recordCollapse:
 		rest = rest[1:]
-		collapsing[stream] = next()
+		begun[stream].collapse = next()
 	default: // of a later release, which may add what this one can do without
 	}
 	if bad {
@@ -298,6 +333,9 @@ func (l *log) rewrite() {
 	_ = l.records.Replace(bodies) // broken until there is room, and tried again with the next record
 }
 
+// coarse is by how many nanoseconds the time of a write to a file may be too early.
+const coarse = 50_000_000
+
 // mark notes a look at the streams. The caller holds work.
 func (l *log) mark(at time.Time, begins bool) {
 	l.mu.Lock()
@@ -310,6 +348,9 @@ func (l *log) mark(at time.Time, begins bool) {
 		if begins && before.begins && before.ends == m.ends { // a run that wrote nothing
 			l.mu.Unlock()
 			return
+		}
+		if late := before.at - m.at; late > 0 && late < coarse { // else the clock was set
+			m.at = before.at
 		}
 		m.run = before.run
 		if begins {
@@ -367,8 +408,8 @@ func (l *log) when(i int, from, to int64, written time.Time) (notBefore, notAfte
 	before := sort.Search(len(l.marks), func(m int) bool { return l.marks[m].ends[i] > from }) - 1
 	if before >= 0 {
 		notBefore, run = time.Unix(0, l.marks[before].at), l.marks[before].run
-		if notBefore.After(notAfter) { // the clock of files is some milliseconds coarse
-			notBefore = notAfter
+		if notAfter.Before(notBefore) { // the clock of files is some milliseconds coarse
+			notAfter = notBefore
 		}
 	}
 	return notBefore, notAfter, run

@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/logs"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
@@ -93,7 +92,7 @@ func (n Node) read(ctx context.Context, rd *reading) (err error) {
 // open opens the file of the agent's log, and the one before it unless only one is named. It returns what the first
 // one is.
 func (n Node) open(rd *reading, only int) (os.FileInfo, error) {
-	l := &log{id: engine.ID{}, timed: jsonTime}
+	l := &log{single: true, timed: jsonTime}
 	l.paths[mixed], l.paths[earlier] = n.AgentLog, n.AgentLog+".1"
 	l.look()
 	w := window{log: l}

@@ -255,7 +255,7 @@ func (s *Store) LastLine(key string, limit int) string {
 	defer l.mu.RUnlock()
 	for _, i := range []int{stderr, stdout, mixed} {
 		e := l.extents[i]
-		if b := lastLine(l.path(i), max(w.from[i], e.start)-e.base, w.to[i]-e.base, limit); len(b) > 0 {
+		if b := lastLine(l.path(i), max(w.from[i]-e.base, e.start-e.base, 0), w.to[i]-e.base, limit); len(b) > 0 {
 			text, _ := logs.Text(b)
 			return text[:min(len(text), limit)]
 		}
@@ -296,8 +296,10 @@ func (s *Store) Keep(key string) error {
 		return err
 	}
 	for i := mixed; i < streams; i++ {
-		if err := os.Rename(l.path(i), filepath.Join(l.dir, fileNames[i])); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+		for _, added := range []string{tailName, ""} {
+			if err := os.Rename(l.path(i)+added, filepath.Join(l.dir, fileNames[i]+added)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
 		}
 	}
 	to := filepath.Join(dir, fmt.Sprintf("%s-%d", key, time.Now().UnixMilli()))

@@ -21,6 +21,7 @@ type source struct {
 	from, to int64 // which offsets are asked for; to -1: all that will be written
 	final    bool  // what has no end of line yet is given as well
 	written  time.Time
+	crossed  int64 // where a gap was given because the file was emptied there
 
 	buffer []byte // of readSize
 	unread []byte // in buffer
@@ -174,6 +175,16 @@ func (s *source) runEnds() bool {
 	return s.log.runEnd(s.stream, s.at) == s.at
 }
 
+// missing returns a gap from where the reading is to an offset. The caller holds mu of the log to read.
+func (s *source) missing(to int64, gap *logs.Gap) *logs.Entry {
+	l := s.log
+	notBefore, notAfter, run := l.when(s.stream, s.at, to, s.written)
+	return &logs.Entry{
+		Deployment: l.id.Deployment, Component: l.id.Component, Container: l.id.Name, Stream: streamNames[s.stream], Offset: s.at, Line: s.lines + 1,
+		NotBefore: notBefore, Time: notAfter, Run: run, Gap: gap,
+	}
+}
+
 // refill reads on. Where bytes were dropped that were not read, gap is set. More is false at the end.
 func (s *source) refill() (more bool, err error) {
 	l := s.log
@@ -181,16 +192,18 @@ func (s *source) refill() (more bool, err error) {
 	e := l.extents[s.stream]
 	if s.at < e.start {
 		gap := &logs.Gap{Bytes: e.start - s.at, Lines: max(e.lines-s.lines, 0), LinesUnknown: e.less && s.at == 0}
-		notBefore, notAfter, run := l.when(s.stream, s.at, e.start, s.written)
-		s.gap = &logs.Entry{
-			Deployment: l.id.Deployment, Component: l.id.Component, Container: l.id.Name, Stream: streamNames[s.stream], Offset: s.at, Line: s.lines + 1,
-			NotBefore: notBefore, Time: notAfter, Run: run, Gap: gap,
-		}
+		s.gap = s.missing(e.start, gap)
 		s.at, s.lines, s.mid = e.start, max(e.lines, s.lines), e.mid
 		l.mu.RUnlock()
 		return true, nil
 	}
 	defer l.mu.RUnlock()
+	if e.old < e.base && s.at == e.base && s.crossed != e.base {
+		// The file was emptied here, and nobody knows what came in between.
+		s.crossed = e.base
+		s.gap = s.missing(s.at, &logs.Gap{LinesUnknown: true})
+		return true, nil
+	}
 	size := min(readSize, l.runEnd(s.stream, s.at+1)-s.at)
 	if s.to >= 0 {
 		size = min(size, s.to-s.at)
@@ -201,7 +214,12 @@ func (s *source) refill() (more bool, err error) {
 	if info, err := s.file.Stat(); err == nil {
 		s.written = info.ModTime()
 	}
-	n, err := s.file.ReadAt(s.buffer[:size], s.at-e.base)
+	var n int
+	if s.at < e.base {
+		n, err = l.readOld(s.stream, s.buffer[:size], s.at)
+	} else {
+		n, err = s.file.ReadAt(s.buffer[:size], s.at-e.base)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, err
 	}

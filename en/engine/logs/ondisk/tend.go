@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -18,12 +19,12 @@ const (
 	lookFollowing = 50 * time.Millisecond
 	lookLeast     = 5 * time.Millisecond
 	// trimEvery is the time between two looks at the logs of removed containers.
-	trimEvery = time.Hour
+	trimEvery = time.Minute
 )
 
-// collapseAt is the length of a file from which on its front is taken out: file systems have a largest one, 4 TiB on
-// some. It is a multiple of any block. Tests have another.
-var collapseAt int64 = 1 << 40
+// longest is the length of a file from which on its front is taken out: file systems have a largest one, 4 TiB on
+// some. It is a multiple of any block.
+const longest = 1 << 40
 
 // tend looks after the files until ctx ends.
 func (s *Store) tend(ctx context.Context) {
@@ -111,6 +112,9 @@ func (l *log) look() (grown int64) {
 	var ends [streams]int64
 	for i, e := range l.extents {
 		ends[i] = e.end
+		if i >= mixed && !l.single {
+			continue
+		}
 		info, err := os.Stat(l.path(i))
 		if err != nil {
 			continue
@@ -140,33 +144,47 @@ func (l *log) drop(i int, leave int64) error {
 	}
 	defer f.Close()
 	e := l.extents[i]
+	if e.end-e.start <= leave {
+		return nil
+	}
+	if e.old < e.base { // there are no holes, which was noticed before
+		return l.empty(f, i, leave)
+	}
 	lines, next, mid, err := countLines(f, e.start-e.base, e.end-leave-e.base)
 	if err != nil {
 		return fmt.Errorf("count what is dropped of %s: %w", l.path(i), err)
 	}
 	e.start, e.lines, e.mid = e.base+next, e.lines+lines, mid
-	// Who reads sees the new beginning before the bytes are removed, and a later agent, too.
+	err = l.punch(f, i, e)
+	switch {
+	case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS):
+		return l.empty(f, i, leave)
+	case err != nil || next < l.collapseAt:
+		return err
+	}
+	return l.collapse(f, i, next-next%l.collapseAt)
+}
+
+// punch frees what is before the new beginning of a stream. Who reads sees that before, and a later agent, too.
+func (l *log) punch(f *os.File, i int, e extent) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.extents[i] = e
 	l.note(e.record(i))
-	if err := punch(f, next); err != nil {
-		return err
-	}
-	if next < collapseAt {
-		return nil
-	}
-	return l.collapse(f, i, next-next%collapseAt)
+	return punch(f, e.start-e.base)
 }
 
 // collapse takes the first n bytes, which are punched out, out of a file. Where a kill comes between it and the note, it shows by the length:
-// the file has lost more than it can have gained. The caller holds work and mu.
+// the file has lost more than it can have gained. The caller holds work.
 func (l *log) collapse(f *os.File, i int, n int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.note(collapseRecord(i, n))
 	if err := collapse(f, n); err != nil {
 		return err
 	}
 	l.extents[i].base += n
+	l.extents[i].old = l.extents[i].base
 	l.note(l.extents[i].record(i))
 	return nil
 }
