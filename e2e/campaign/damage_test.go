@@ -36,7 +36,7 @@ const block = 4096
 
 // persistent returns the files below dir that a tier keeps and reads again, sorted. Left out
 // are locks, what is set aside, empty files, join tokens, which a person brings, and what
-// belongs to the applications: their volumes and logs.
+// belongs to the applications: their volumes and logs, with the marks of these, which are not flushed.
 func persistent(dir string) (paths []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -47,7 +47,7 @@ func persistent(dir string) (paths []string, err error) {
 			return fs.SkipDir
 		}
 		fi, err := e.Info()
-		if err != nil || !fi.Mode().IsRegular() || fi.Size() == 0 || slices.Contains([]string{"lock", "log", "log.1", "token"}, e.Name()) || strings.Contains(e.Name(), ".damaged-") {
+		if err != nil || !fi.Mode().IsRegular() || fi.Size() == 0 || slices.Contains([]string{"lock", "log", "log.1", "stdout", "stderr", "marks", "token"}, e.Name()) || strings.Contains(e.Name(), ".damaged-") {
 			return err
 		}
 		if strings.Contains(path, *rotOf) {

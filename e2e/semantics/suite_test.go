@@ -397,11 +397,19 @@ func (d *deployed) log(service string) ([]byte, error) {
 	if d.peer != nil {
 		return d.peer.log(service)
 	}
-	files, err := filepath.Glob(filepath.Join(d.opts.StateDir, "containers", string(d.name)+"-"+service+"-*", "log"))
-	if err != nil || len(files) != 1 {
-		return nil, fmt.Errorf("%d logs (%v)", len(files), err)
+	files, err := filepath.Glob(filepath.Join(d.opts.StateDir, "containers", string(d.name)+"-"+service+"-*", "output", "std*"))
+	if err != nil || len(files) != 2 {
+		return nil, fmt.Errorf("%d outputs (%v)", len(files), err)
 	}
-	return os.ReadFile(files[0])
+	var all []byte
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, b...)
+	}
+	return all, nil
 }
 
 // halt asks a container to end, and waits for that.

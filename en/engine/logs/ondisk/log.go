@@ -106,15 +106,13 @@ func load(dir, key string, id engine.ID, removed bool) (l *log, damage *statefil
 			return nil, found.Damage, errors.Join(err, records.Close())
 		}
 	}
-	if removed {
-		err := records.Close()
-		l.records = nil
-		return l, found.Damage, err
-	}
 	if records.Broken() || found.New {
 		l.rewrite()
 	}
-	return l, found.Damage, nil
+	if removed {
+		l.records, err = nil, records.Close()
+	}
+	return l, found.Damage, err
 }
 
 // pending is what was about to be done to the file of a stream when the agent was killed.

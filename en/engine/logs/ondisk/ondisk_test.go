@@ -1,10 +1,14 @@
 package ondisk
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -229,6 +233,59 @@ func TestGapWhileReading(t *testing.T) {
 	}
 }
 
+// Whoever follows a container that writes faster than it is read gets each line, or its number in a gap, and its memory
+// does not grow. It waits for the end of a line, and for the container's next version.
+func TestFollowAtFullSpeed(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir(), same)
+	sh := begin(t, s)
+	const lines = 300_000
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	sh.write(sh.out, "1 beg")
+	next, stop := iter.Pull2(s.Read(ctx, logs.Request{Deployment: "shop", Follow: true}))
+	defer stop()
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := sh.out.WriteString("in\n")
+		for n := 2; n <= lines && err == nil; n++ {
+			_, err = fmt.Fprintf(sh.out, "%d %s\n", n, strings.Repeat("x", n%100))
+		}
+		wrote <- err
+	}()
+	gaps := int64(0)
+	for at := int64(1); at <= lines; at++ {
+		e, err, ok := next()
+		if !ok || err != nil || e.Line != at {
+			t.Fatalf("followed %+v %v, want line %d", e, err, at)
+		}
+		whole := fmt.Sprintf("%d %s", at, strings.Repeat("x", int(at)%100))
+		if at == 1 {
+			whole = "1 begin"
+		}
+		if e.Gap != nil {
+			gaps += e.Gap.Lines
+			at += e.Gap.Lines - 1
+		} else if e.Text != whole && !(e.Partial && strings.HasPrefix(whole, e.Text)) { // its end was dropped while it was read
+			t.Fatalf("%s: want %q", show(e), whole)
+		}
+	}
+	if err := <-wrote; err != nil {
+		t.Fatal(err)
+	}
+	sh.write(sh.out, "no end")
+	if err := s.Keep(webKey); err != nil {
+		t.Fatal(err)
+	}
+	sh = begin(t, s)
+	sh.write(sh.err, "second\n")
+	for _, want := range []string{"stdout 0 300001 no end (partial)", "stderr 0 1 second"} {
+		if e, err, ok := next(); !ok || err != nil || show(e) != want {
+			t.Fatalf("followed %+v %v, want %q", e, err, want)
+		}
+	}
+}
+
 // What was dropped is known by its size although the notes are lost.
 func TestLostNotes(t *testing.T) {
 	t.Parallel()
@@ -256,6 +313,60 @@ func TestLostNotes(t *testing.T) {
 	got := read(t, s, all)
 	if len(got) == 0 || !strings.HasPrefix(got[0], "stdout gap 49") || !strings.HasSuffix(got[0], " 0 true") {
 		t.Errorf("after the notes were lost: %q, want a gap of bytes first, with lines unknown", got)
+	}
+}
+
+// Damaged notes are reported, and what they said is not taken for something else: the lines are there, and what was dropped
+// before them is known.
+func TestDamagedNotes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, same)
+	sh := begin(t, s)
+	for n := range 1000 {
+		sh.write(sh.out, fmt.Sprintf("%d %s\n", n+1, strings.Repeat("x", 50)))
+	}
+	l := s.all()[0]
+	l.work.Lock()
+	l.look()
+	err := l.drop(stdout, 10_000)
+	l.work.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := read(t, s, all)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "containers", webKey, outputDir, marksFile)
+	notes, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(notes); at += 7 {
+		damaged := bytes.Clone(notes)
+		damaged[at] ^= 1 << (at % 8)
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reported := 0
+		s := open(t, dir, func(o *Options) { o.Damaged = func(*statefile.Damage) { reported++ } })
+		s.Name(webKey, web)
+		got := read(t, s, all)
+		if reported == 0 && !slices.Equal(got, whole) {
+			t.Errorf("byte %d: not reported, and read is %q", at, got[0])
+		}
+		for _, line := range got {
+			if n, text, _ := strings.Cut(strings.TrimPrefix(line, "stdout 0 "), " "); !strings.Contains(line, "gap") && strings.Contains(got[0], "false") && !strings.HasPrefix(text, n+" ") {
+				t.Fatalf("byte %d: %q has another number than it says, after %q", at, line, got[0])
+			}
+		}
+		if last := got[len(got)-1]; !strings.HasSuffix(last, whole[len(whole)-1][len("stdout 0 1000"):]) {
+			t.Errorf("byte %d: the last line is %q", at, last)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ func (rd *reading) run(ctx context.Context) error {
 		return err
 	}
 	for !rd.stopped {
-		if err := rd.goOn(ctx); err != nil {
+		if err := rd.goOn(ctx); err != nil || rd.stopped {
 			return err
 		}
 		select {
