@@ -25,6 +25,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -243,6 +244,14 @@ func (c *Client) Session() string {
 		return ""
 	}
 	return c.up.session
+}
+
+// Subscribed reports whether the link is up and its broker has made the subscription of that filter.
+func (c *Client) Subscribed(filter string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	made := func(s Subscription) bool { return s.Filter == filter && !slices.Contains(c.up.refused, filter) }
+	return c.up != nil && slices.ContainsFunc(c.o.Subscriptions, made)
 }
 
 // Publish sends m. With QoS 0 it returns when the message is handed to the

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -454,5 +455,37 @@ func (p *proxy) awaitAcks(t *testing.T, n int32) {
 	t.Helper()
 	for p.acks.Load() < n {
 		await(t, p.acked, "an acknowledgement")
+	}
+}
+
+// picky lets nobody subscribe to what begins with later.
+type picky struct{ free }
+
+func (picky) MaySubscribe(_ access.Identity, filter string) bool {
+	return !strings.HasPrefix(filter, "later")
+}
+
+// TestOptionalSubscription connects to a broker that refuses a subscription which may be missing, and one that may not.
+func TestOptionalSubscription(t *testing.T) {
+	t.Parallel()
+	b, err := broker.New(broker.Options{
+		Access: picky{}, Logger: testLog(t), Listeners: []broker.Listener{{Name: "main", Network: broker.TCP, Address: "127.0.0.1:0"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testpart.Start(t, b)
+	p := begin(t, client.Options{URLs: to(b), Subscriptions: []client.Subscription{{Filter: "later/+", QoS: 1, Optional: true}, {Filter: "t"}}})
+	await(t, p.up, "the link")
+	if p.Subscribed("later/+") || !p.Subscribed("t") || p.Subscribed("other") {
+		t.Error("it has the subscription that was refused, or not the other one")
+	}
+	if err := p.Publish(t.Context(), client.Message{Topic: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p.got, "the message")
+	p.stop(t)
+	if p.Subscribed("t") {
+		t.Error("it is subscribed without a link")
 	}
 }

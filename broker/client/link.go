@@ -54,6 +54,8 @@ type link struct {
 	why atomic.Pointer[error]
 	// term ends the link with the broker's certificate; nil: it has none.
 	term *time.Timer
+	// refused are the optional subscriptions that the broker does not make; they are known before the link is up.
+	refused []string
 
 	mu      sync.Mutex // protects what follows
 	pending map[uint16]request
@@ -255,9 +257,14 @@ func (l *link) subscribe() error {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	for i, sub := range l.o.Subscriptions {
-		if answer.codes[i] >= 0x80 {
+		if answer.codes[i] < 0x80 {
+			continue
+		}
+		if !sub.Optional {
 			return refusal("subscribe "+sub.Filter, answer.codes[i], answer.reason)
 		}
+		l.log.Info("broker refuses a subscription that may be missing", "filter", sub.Filter, "reason", answer.reason)
+		l.refused = append(l.refused, sub.Filter)
 	}
 	return nil
 }

@@ -30,6 +30,8 @@ type Property struct{ Key, Value string }
 type Subscription struct {
 	Filter string
 	QoS    byte
+	// Optional says that a broker which refuses it, as one of an earlier release does, is served all the same; see Client.Subscribed.
+	Optional bool
 }
 
 // ExpirySeconds returns Expiry as MQTT carries it: whole seconds, rounded up, 0 for none.

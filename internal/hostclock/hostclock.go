@@ -2,7 +2,11 @@
 // such as NTP.
 package hostclock
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // Synchronised reports whether the kernel's clock is kept in step, as adjtimex(2) says: its
 // status lacks STA_UNSYNC. It costs one system call.
@@ -32,4 +36,27 @@ func Marks(given func() bool, otherClock bool) func() bool {
 func Unsynced() bool {
 	ok, err := Synchronised()
 	return err == nil && !ok
+}
+
+// SinceBoot returns what has passed since the machine was started, also while it slept: CLOCK_BOOTTIME, which nobody can set. Two
+// machines, and two boots, have nothing in common.
+func SinceBoot() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic(err) // every kernel since 2.6.39 has it
+	}
+	return time.Duration(t.Nano())
+}
+
+// Elapsed returns the clock that durations over a sleep of the machine are measured by, in the place of given: where that is nil,
+// SinceBoot, or package time where the times of day are those of another clock than the machine's.
+func Elapsed(given func() time.Duration, otherClock bool) func() time.Duration {
+	if given != nil {
+		return given
+	}
+	if !otherClock {
+		return SinceBoot
+	}
+	began := time.Now()
+	return func() time.Duration { return time.Since(began) }
 }

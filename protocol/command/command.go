@@ -126,6 +126,11 @@ func Open(t sign.Trust, site protocol.SiteID, statement []byte) (*Command, error
 	if err != nil {
 		return nil, err
 	}
+	return read(site, b)
+}
+
+// read reads the payload of a statement.
+func read(site protocol.SiteID, b []byte) (*Command, error) {
 	var c Command
 	if err := protocol.Unmarshal(b, &c); err != nil {
 		return nil, sign.Refuse(sign.Malformed, "the command cannot be read: %v", err)

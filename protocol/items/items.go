@@ -61,3 +61,49 @@ func Count(b []byte, levels int) (n int) {
 	}
 	return n
 }
+
+// First returns the length of the first item of a CBOR sequence (RFC 8742), in bytes; 0 where it does not begin with a whole one of
+// definite length, no deeper than levels.
+func First(b []byte, levels int) int {
+	const text, array, mapping, tag, simple = 3, 4, 5, 6, 7
+	at, left := 0, []uint64{1} // items that are still to come, by depth
+	for len(left) > 0 {
+		if left[len(left)-1] == 0 {
+			left = left[:len(left)-1]
+			continue
+		}
+		left[len(left)-1]--
+		if at >= len(b) || len(left) > levels {
+			return 0
+		}
+		major, info := b[at]>>5, b[at]&0x1f
+		at++
+		argument := uint64(info)
+		if info >= 24 {
+			size := 1 << (info - 24)
+			if info > 27 || len(b)-at < size {
+				return 0
+			}
+			argument = 0
+			for _, c := range b[at : at+size] {
+				argument = argument<<8 | uint64(c)
+			}
+			at += size
+		}
+		if major >= text-1 && major <= mapping && argument > uint64(len(b)-at) { // an item takes a byte at least
+			return 0
+		}
+		switch major {
+		case text - 1, text:
+			at += int(argument)
+		case array:
+			left = append(left, argument)
+		case mapping:
+			left = append(left, 2*argument)
+		case tag:
+			left = append(left, 1)
+		case simple:
+		}
+	}
+	return at
+}

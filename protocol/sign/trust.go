@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/veraison/go-cose"
+
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -99,6 +101,18 @@ func (t Trust) Verify(kind Kind, statement []byte) ([]byte, error) {
 		return nil, refuse(UnknownKey, "a %s is signed with key %s, which the key set %d does not have", kind, keyID(m), t.number)
 	}
 	return verify(kind, m, key)
+}
+
+// Unchecked returns the payload of a statement of a kind without checking its signature: for a receiver without keys.
+func Unchecked(kind Kind, statement []byte) ([]byte, error) {
+	m, err := decode(statement)
+	if err != nil {
+		return nil, err
+	}
+	if got := m.Headers.Protected[cose.HeaderLabelContentType]; got != string(kind) {
+		return nil, refuse(WrongKind, "a statement says %v where %s is expected", got, kind)
+	}
+	return m.Payload, nil
 }
 
 // Signing returns the keys of the key set, in the order of their ids.
