@@ -8,8 +8,8 @@ import (
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
-// priorities is the number of priorities.
-const priorities = 4
+// priorities is the number of priorities: that of events, three of machine data, and that of Bulk.
+const priorities = 5
 
 const (
 	// fairShare is the part of what the streams before it send that a priority gets

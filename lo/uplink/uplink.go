@@ -117,7 +117,7 @@ func (o Options) Validate() error {
 	need(o.Resync != nil, "Resync is missing")
 	need(o.Rate >= 0, "Rate is negative")
 	need(o.Rate == 0 || o.Gate == nil, "Rate is given beside Gate: give it to the Gate")
-	need(o.Priority >= 0 && o.Priority < priorities, "Priority is not within 0 to 3")
+	need(o.Priority >= 0 && o.Priority < bulkPriority, "Priority is not within 0 to 3")
 	need((o.Stream == "") == (o.Priority == 0), "Priority 0 is for the stream of the events and for no other")
 	return errors.Join(faults...)
 }

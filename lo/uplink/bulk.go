@@ -1,0 +1,89 @@
+package uplink
+
+import (
+	"context"
+	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
+)
+
+const (
+	// bulkPriority is that of what is live: below that of all streams.
+	bulkPriority = priorities - 1
+	// bulkTime bounds how long a piece of it keeps the link busy: what is urgent waits for no more than one.
+	bulkTime = 50 * time.Millisecond
+	// leastPiece and mostPiece bound a piece, in bytes, where little is known of the link, or it is fast.
+	leastPiece = 256
+	mostPiece  = 32 << 10
+	// steadyGain is the part of what the link has on the way that bulk fills, so that an event seldom finds something waiting. Once in probeEvery
+	// times of the way it sends more than that, to learn whether the link carries more.
+	steadyGain = 0.85
+	probeGain  = 1.25
+	probeEvery = 12
+)
+
+// A Bulk sends what is live, and not in a journal, over the link of a Gate: only what the streams leave of it, and never more than is on the way,
+// so that nothing of it waits before the link. It is for one goroutine.
+type Bulk struct {
+	gate   *Gate
+	ticket *ticket
+	turn   notify.Signal
+}
+
+// Bulk returns a Bulk of the gate's link.
+func (g *Gate) Bulk() *Bulk {
+	turn := notify.New()
+	return &Bulk{gate: g, ticket: g.join(bulkPriority, turn), turn: turn}
+}
+
+// Room returns how large a piece may be, in bytes: what the link carries in 50 ms.
+func (b *Bulk) Room() int {
+	g := b.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	rate := g.measure.rate()
+	if g.rate > 0 && (rate == 0 || g.rate < rate) {
+		rate = g.rate
+	}
+	return min(max(int(rate*bulkTime.Seconds()), leastPiece), mostPiece)
+}
+
+// Wait waits until n bytes may go, and returns what is to be called once they are acknowledged, or given up.
+func (b *Bulk) Wait(ctx context.Context, n int) (end func(acked bool), err error) {
+	for {
+		now := time.Now()
+		wait := bulkTime
+		if b.gate.roomFor(n, now) {
+			var ok bool
+			if ok, wait = b.ticket.ask(n, now); ok {
+				p := b.ticket.begin(n, n, now)
+				return func(acked bool) { b.ticket.end(p, acked, time.Now()) }, nil
+			}
+		}
+		if _, err := retry.SleepOr(ctx, min(wait, time.Second), b.turn.C()); err != nil {
+			b.ticket.cancel(0, time.Now())
+			return nil, err
+		}
+	}
+}
+
+// roomFor reports whether n bytes more are on the way, and do not wait before the link.
+func (g *Gate) roomFor(n int, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inFlight == 0 {
+		return true
+	}
+	m := &g.measure
+	way := m.rate() * m.path.Seconds()
+	switch {
+	case !m.filled: // the link may carry more than is known
+		way = max(2*way, minAllowance)
+	case m.path == 0 || now.UnixNano()/int64(m.path)%probeEvery > 0:
+		way *= steadyGain
+	default:
+		way *= probeGain
+	}
+	return float64(g.inFlight+n) <= way
+}

@@ -1,0 +1,97 @@
+package uplink
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
+)
+
+// A narrow is a link of so many bytes per second and a way: what waits before it waits in order.
+type narrow struct {
+	rate int
+	way  time.Duration
+
+	mu   sync.Mutex // guards what follows
+	free time.Time  // when the link has carried what was sent
+}
+
+// carry returns after n bytes were acknowledged.
+func (l *narrow) carry(n int) {
+	l.mu.Lock()
+	now := time.Now()
+	if l.free.Before(now) {
+		l.free = now
+	}
+	l.free = l.free.Add(time.Duration(n) * time.Second / time.Duration(l.rate))
+	arrives := l.free.Add(l.way)
+	l.mu.Unlock()
+	time.Sleep(time.Until(arrives))
+}
+
+// latency is how long events took to be acknowledged, one each seven tenths of a second, with as much as possible of bulk beside them or nothing, and
+// how much of that was carried.
+func latency(t *testing.T, beside bool) (p50, p90 time.Duration, carried int) {
+	synctest.Test(t, func(t *testing.T) {
+		g, link := NewGate(GateOptions{}), &narrow{rate: 8000, way: 600 * time.Millisecond}
+		ctx, cancel := context.WithCancel(t.Context())
+		var flows sync.WaitGroup
+		var mu sync.Mutex
+		if beside {
+			b := g.Bulk()
+			flows.Go(func() {
+				for {
+					n := b.Room()
+					end, err := b.Wait(ctx, n)
+					if err != nil {
+						return
+					}
+					flows.Go(func() {
+						link.carry(n)
+						end(true)
+						mu.Lock()
+						carried += n
+						mu.Unlock()
+					})
+				}
+			})
+		}
+		events := g.join(0, notify.New())
+		var took []time.Duration
+		for range 400 {
+			began := time.Now()
+			if ok, _ := events.ask(200, began); !ok {
+				t.Fatal("an event has to wait for its turn")
+			}
+			p := events.begin(200, 200, began)
+			link.carry(200)
+			events.end(p, true, time.Now())
+			took = append(took, time.Since(began))
+			time.Sleep(100 * time.Millisecond)
+		}
+		cancel()
+		flows.Wait()
+		slices.Sort(took)
+		p50, p90 = took[len(took)/2], took[len(took)*9/10]
+	})
+	return p50, p90, carried
+}
+
+// TestBulkDelaysNoEvents follows something live that could fill the link many times: events take hardly longer, and most of what they leave of
+// the link is used.
+func TestBulkDelaysNoEvents(t *testing.T) {
+	t.Parallel()
+	p50, p90, _ := latency(t, false)
+	with50, with90, carried := latency(t, true)
+	t.Logf("events alone: p50 %s, p90 %s; with bulk: %s, %s; %d bytes carried", p50, p90, with50, with90, carried)
+	if with50 > p50+p50/10 || with90 > p90+p90/10 {
+		t.Errorf("events take %s and %s, without bulk %s and %s", with50, with90, p50, p90)
+	}
+	if least := 8000 * 400 * 7 / 10 / 4; carried < least {
+		t.Errorf("%d bytes carried, want %d at least", carried, least)
+	}
+}
