@@ -5,6 +5,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/lo/command"
 	"github.com/colonyfleet/colony/lo/control"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/data/downlink"
@@ -54,8 +55,9 @@ func (s desiredStore) Spec(d protocol.Digest) (reconciler.Spec, bool) {
 
 // router gives the messages of the site's clients to the part that they are for.
 type router struct {
-	site *control.Site
-	data *data.Forwarder
+	site     *control.Site
+	data     *data.Forwarder
+	commands *command.Service
 }
 
 // accept implements broker.Options.Accept.
@@ -63,8 +65,12 @@ func (r router) accept(ctx context.Context, from access.Identity, m broker.Messa
 	if !topic.Reserved(m.Topic) {
 		return r.data.Accept(ctx, from.Node, m) // a topic of the site's own
 	}
-	if t, err := topic.Parse(m.Topic); err == nil && t.Kind == topic.Data {
+	t, err := topic.Parse(m.Topic)
+	if err == nil && t.Kind == topic.Data {
 		return r.data.Accept(ctx, from.Node, m)
+	}
+	if err == nil && command.IsOf(t.Kind) {
+		return r.commands.Accept(ctx, t, m.Payload)
 	}
 	return r.site.Accept(ctx, m.Topic, m.Payload)
 }
@@ -84,12 +90,15 @@ type receiver struct {
 	data   *data.Forwarder
 	source *desired.MQTT
 	down   *downlink.Downlink
+
+	commands *command.Service
 }
 
 // Connected implements link.Receiver.
 func (r receiver) Connected(up bool) {
 	r.uplink.Connected(up)
 	r.data.Connected(up)
+	r.commands.Connected(up)
 	if up {
 		r.source.Retry()
 	}

@@ -32,6 +32,7 @@ func New(o Options) (*LO, error) {
 		o.Registerer = prometheus.NewRegistry()
 	}
 	o.Unsynced = hostclock.Marks(o.Unsynced, o.Now != nil)
+	o.SinceBoot = hostclock.Elapsed(o.SinceBoot, o.Now != nil)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -84,6 +84,9 @@ type Options struct {
 	// Unsynced reports whether nothing keeps Now in step. Nil: as the kernel says, or never
 	// where Now is given.
 	Unsynced func() bool `yaml:"-"`
+	// SinceBoot is the clock by which the LO counts what has passed since it learnt the time of the CO; it goes on while the machine sleeps. Nil:
+	// CLOCK_BOOTTIME, or package time where Now is given.
+	SinceBoot func() time.Duration `yaml:"-"`
 	// Random names what the LO names, and draws the waits of its retries. Nil: the
 	// machine's.
 	Random *random.Source `yaml:"-"`

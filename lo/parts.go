@@ -73,7 +73,8 @@ type parts struct {
 	loop     *control.Loop
 	down     *downlink.Downlink
 	uplink   *uplink.Uplink
-	cache    *cache.Cache // nil where there is no HTTP, or no registry
+	commanding
+	cache *cache.Cache // nil where there is no HTTP, or no registry
 
 	rootKey ed25519.PublicKey // of the fleet's key sets; nil: nothing is checked
 	proof
@@ -100,7 +101,7 @@ func (p *parts) start(ctx context.Context) error {
 	p.disk.Look()
 	for _, step := range []func(context.Context) error{
 		// The HTTP address first: a second LO on it fails before it changes anything.
-		p.listen, p.openJournal, p.openHolder, p.openSite, p.openIdentity, p.makeLink, p.openData, p.startBroker, p.startEnrolment, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startImages, p.startHTTP,
+		p.listen, p.openJournal, p.openHolder, p.openSite, p.openIdentity, p.makeLink, p.openData, p.openCommands, p.startBroker, p.startEnrolment, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startImages, p.startHTTP,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -220,7 +221,7 @@ func (p *parts) makeLink(context.Context) error {
 	o := link.Options{
 		Site: p.opts.Site, Version: p.opts.Version, Epoch: p.journal.Epoch, Held: p.held, URLs: p.opts.CO.MQTT,
 		Problem: p.disk.Problem, KeepAlive: p.opts.CO.KeepAlive, MaxBackoff: p.opts.CO.MaxBackoff, Logger: p.opts.Logger,
-		Dial: p.opts.Dial, Random: p.opts.Random, Tokens: p.tokens(),
+		Dial: p.opts.Dial, Random: p.opts.Random, Tokens: p.tokens(), Commands: p.takeCommand,
 	}
 	p.proveUpward(&o)
 	var err error
@@ -253,7 +254,7 @@ func (p *parts) startBroker(ctx context.Context) error {
 	if m, known := p.desired.Current(); known {
 		p.devices.Set(ctx, m.Devices)
 	}
-	route := router{p.site, p.data}
+	route := router{p.site, p.data, p.commands}
 	listeners, permissions := p.machineAccess()
 	var changed func(access.Change)
 	var watch *clients.Watch // nil: changes of clients are not reported
@@ -290,6 +291,8 @@ func (p *parts) startBroker(ctx context.Context) error {
 		p.group.Go("list of revoked keys", func(ctx context.Context) { p.revocations.HandOn(ctx, p.publishRevocations) })
 	}
 	p.group.Go("data rules", p.data.Run)
+	p.group.Go("commands", p.commands.Run)
+	p.group.Go("what commands send live", p.live.Run)
 	p.group.Go("control loop", p.loop.Run)
 	return nil
 }
@@ -339,9 +342,10 @@ func (p *parts) startLink(ctx context.Context) error {
 		delivery.SetRules(p.down, m)
 		p.devices.Set(ctx, m.Devices)
 		p.followKeys(m)
+		p.commands.Follow(m.KeySet)
 	})
 	p.run("desired state", func(ctx context.Context) error { return source.Run(ctx, adopter.Offer) })
-	if err := p.link.Start(ctx, receiver{p.uplink, p.data, source, p.down}); err != nil {
+	if err := p.link.Start(ctx, receiver{p.uplink, p.data, source, p.down, p.commands}); err != nil {
 		return err
 	}
 	p.group.OnStop("link", p.link.Stop)

@@ -137,7 +137,7 @@ func (s *Site) saveReplayed(ctx context.Context, id protocol.NodeID) {
 // changed. Nothing else has the Site yet, so that no lock is held.
 func (s *Site) replayEvent(epoch string, seq uint64, body []byte) (id protocol.NodeID, changed bool) {
 	var e protocol.Event
-	if err := protocol.Unmarshal(body, &e); err != nil || e.Node == "" {
+	if err := protocol.Unmarshal(body, &e); err != nil || e.Node == "" || e.Kind == protocol.CommandResult {
 		return "", false
 	}
 	rec := s.node(e.Node).rec

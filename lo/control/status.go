@@ -60,6 +60,18 @@ func (s *Site) Status() []NodeStatus {
 	return out
 }
 
+// Labels returns the labels of each node of the site, as its inventory has them. Nobody changes them. It waits for no disk.
+func (s *Site) Labels() map[protocol.NodeID]map[string]string {
+	out := map[protocol.NodeID]map[string]string{}
+	for _, n := range s.sorted() {
+		out[n.id] = nil
+		if inv := n.shown.Load().Inventory; inv != nil {
+			out[n.id] = inv.Labels
+		}
+	}
+	return out
+}
+
 func nodeStatus(rec *nodes.Record, heartbeat time.Time) NodeStatus {
 	s := NodeStatus{
 		Node: rec.Node, Online: rec.Online(), Version: rec.Presence.Version, Position: rec.Position, Problem: rec.Ahead,

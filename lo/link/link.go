@@ -43,7 +43,7 @@ type Receiver interface {
 	Down(payload []byte)
 }
 
-// Options of a Link. All must be given, but for TLS, Proof, Tokens, Revocations, Dial and Random.
+// Options of a Link. All must be given, but for TLS, Proof, Tokens, Revocations, Commands, Dial and Random.
 type Options struct {
 	Site protocol.SiteID
 	// Version is the LO's.
@@ -65,6 +65,9 @@ type Options struct {
 	Tokens func(payload []byte) error
 	// Revocations takes an encoded SiteRevocations. Nil: they are not subscribed to.
 	Revocations func(payload []byte) error
+	// Commands takes what the CO sends about commands, on topics of the kinds SiteCommand, SiteCredit and SiteTime. It must not wait. Nil: they
+	// are not subscribed to. A CO of an earlier release sends none.
+	Commands func(t topic.Topic, payload []byte) error
 	// TLS and Proof are those of the client.
 	TLS   *tls.Config
 	Proof client.Proof
@@ -95,6 +98,12 @@ func New(o Options) (*Link, error) {
 	}
 	if o.Revocations != nil {
 		subscriptions = append(subscriptions, client.Subscription{Filter: topic.ForSite(topic.Revocations, o.Site), QoS: 1})
+	}
+	if o.Commands != nil {
+		subscriptions = append(subscriptions,
+			client.Subscription{Filter: topic.ForCommand(topic.SiteCommand, o.Site, topic.AnyCommand), QoS: 1, Optional: true},
+			client.Subscription{Filter: topic.ForCommand(topic.SiteCredit, o.Site, topic.AnyCommand), Optional: true},
+			client.Subscription{Filter: topic.ForSite(topic.SiteTime, o.Site), Optional: true})
 	}
 	var err error
 	l.client, err = client.New(client.Options{
@@ -135,6 +144,11 @@ func (l *Link) Send(ctx context.Context, topic string, payload []byte) error {
 		return err
 	}
 	return outcome(ctx)
+}
+
+// SendOnce publishes an encoded message to the CO, at QoS 0: it may get lost.
+func (l *Link) SendOnce(ctx context.Context, topic string, payload []byte) error {
+	return l.client.Publish(ctx, client.Message{Topic: topic, Payload: payload, ContentType: protocol.ContentType})
 }
 
 // Begin is the first half of Send, as client.Client.Begin is of Publish.
@@ -215,6 +229,8 @@ func (l *Link) handle(_ context.Context, m client.Message) error {
 		return l.opts.Tokens(m.Payload)
 	case topic.Revocations:
 		return l.opts.Revocations(m.Payload)
+	case topic.SiteCommand, topic.SiteCredit, topic.SiteTime:
+		return l.opts.Commands(t, m.Payload)
 	default:
 		return protocol.Errorf(protocol.Invalid, "unexpected topic %s", m.Topic)
 	}

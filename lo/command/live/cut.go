@@ -1,0 +1,36 @@
+package live
+
+import (
+	"github.com/colonyfleet/colony/protocol/command"
+	"github.com/colonyfleet/colony/protocol/items"
+)
+
+// levels is how deep an item may be.
+const levels = 16
+
+// cut returns a piece of a frame whose data is at most room bytes, between two of its items, and the rest; nil: there is none. A single item
+// that is larger goes alone, and so does what cannot be read.
+func cut(f frame, room int) (piece command.Frame, rest *frame) {
+	if len(f.Data) <= room {
+		return f.Frame, nil
+	}
+	end, count := 0, uint64(0)
+	for end < len(f.Data) {
+		n := items.First(f.Data[end:], levels)
+		if n == 0 {
+			return f.Frame, nil
+		}
+		if end > 0 && end+n > room {
+			break
+		}
+		end += n
+		count++
+	}
+	if end >= len(f.Data) || count > f.Items {
+		return f.Frame, nil
+	}
+	piece = command.Frame{Items: count, Data: f.Data[:end], LostItems: f.LostItems, LostBytes: f.LostBytes}
+	r := frame{f.node, f.Frame}
+	r.Items, r.Data, r.LostItems, r.LostBytes = f.Items-count, f.Data[end:], 0, 0
+	return piece, &r
+}

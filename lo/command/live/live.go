@@ -1,0 +1,321 @@
+// Package live carries what commands send live, such as the lines of a log that somebody follows, from the nodes of a site to the CO: as long as a
+// reader renews its lease, as much as it has given credit for, below all that is in a journal, and in pieces that keep the link
+// busy for a moment only. What has no room is left out, the oldest first, and counted.
+package live
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+const (
+	lease = command.LeaseMillis * time.Millisecond
+	// maxBuffer bounds what waits of one command, in bytes, and maxBuffers that of all.
+	maxBuffer  = 1 << 20
+	maxBuffers = 16 << 20
+	// maxStreams bounds the commands that are followed at a time, maxNodes the nodes of each.
+	maxStreams = 64
+	maxNodes   = 256
+	// underWay is how many pieces may wait for their acknowledgement.
+	underWay = 256
+	// overhead is what the topic and the rest of a message take beside its data, in bytes.
+	overhead = 128
+)
+
+// A Gate decides when something may go, see uplink.Bulk.
+type Gate interface {
+	Room() int
+	Wait(ctx context.Context, n int) (end func(acked bool), err error)
+}
+
+// Options of a Live. All must be given, but for Registerer.
+type Options struct {
+	Site protocol.SiteID
+	Gate Gate
+	// Begin begins to send a message to the CO.
+	Begin func(ctx context.Context, name string, payload []byte) (outcome func(context.Context) error, err error)
+	// Publish publishes a message to a node; it may get lost.
+	Publish func(ctx context.Context, name string, payload []byte, retained bool) error
+	// Open returns the nodes that have not ended a command, at most so many.
+	Open       func(id command.ID, most int) []protocol.NodeID
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// frame is one that waits.
+type frame struct {
+	node protocol.NodeID
+	command.Frame
+}
+
+// loss is what was left out of a node.
+type loss struct{ items, bytes uint64 }
+
+// stream is one command that somebody follows.
+type stream struct {
+	id      command.ID
+	until   time.Time // the end of the lease
+	credit  command.Credit
+	forward bool // the credit is to be handed on
+	sent    uint64
+	frames  []frame
+	bytes   int
+	lost    map[protocol.NodeID]loss
+	seq     map[protocol.NodeID]uint64
+}
+
+// A Live is what is live of a site. Its methods may be called concurrently.
+type Live struct {
+	o    Options
+	log  *slog.Logger
+	news notify.Signal // something may be sent, or handed on
+	lost prometheus.Counter
+	sent prometheus.Counter
+
+	mu      sync.Mutex // protects what follows
+	streams []*stream
+	bytes   int
+	turn    int
+}
+
+// New returns a Live. Call Run.
+func New(o Options) (*Live, error) {
+	l := &Live{
+		o: o, log: o.Logger.With("component", "live"), news: notify.New(),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{Name: "colony_lo_live_lost_bytes_total", Help: "Bytes that nodes sent live and that were left out for want of room."}),
+		sent: prometheus.NewCounter(prometheus.CounterOpts{Name: "colony_lo_live_sent_bytes_total", Help: "Bytes that nodes sent live and that were sent to the CO."}),
+	}
+	if o.Registerer == nil {
+		return l, nil
+	}
+	for _, c := range []prometheus.Collector{l.lost, l.sent} {
+		if err := o.Registerer.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// Credit takes an encoded Credit of the CO for a command.
+func (l *Live) Credit(id command.ID, payload []byte) error {
+	var m command.Credit
+	if err := command.Unmarshal(payload, &m); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.find(id)
+	if s == nil {
+		if m.End || len(l.streams) >= maxStreams {
+			return nil
+		}
+		s = &stream{id: id, lost: map[protocol.NodeID]loss{}, seq: map[protocol.NodeID]uint64{}}
+		l.streams = append(l.streams, s)
+	}
+	s.until, s.forward = time.Now().Add(lease), true
+	s.credit.V, s.credit.Bytes, s.credit.End = protocol.Version, max(s.credit.Bytes, m.Bytes), s.credit.End || m.End
+	l.news.Notify()
+	return nil
+}
+
+func (l *Live) find(id command.ID) *stream {
+	for _, s := range l.streams {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// Frame takes an encoded Frame of a node. Where nobody follows its command it is left out.
+func (l *Live) Frame(node protocol.NodeID, id command.ID, payload []byte) error {
+	var m command.Frame
+	if err := command.Unmarshal(payload, &m); err != nil {
+		return err
+	}
+	if len(m.Data) > command.MaxFrame || len(m.Message) > command.MaxMessage {
+		return protocol.Errorf(protocol.Invalid, "frame of %d bytes: the limit is %d", len(m.Data), command.MaxFrame)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.find(id)
+	if s == nil || time.Now().After(s.until) {
+		return nil
+	}
+	if m.Data != nil {
+		m.Data = slices.Clone(m.Data) // of the broker's buffer
+	}
+	s.frames = append(s.frames, frame{node, m})
+	s.bytes += size(&m)
+	l.bytes += size(&m)
+	for n := len(s.frames); n > 1 && (s.bytes > maxBuffer || l.bytes > maxBuffers); n-- {
+		l.drop(s)
+	}
+	l.news.Notify()
+	return nil
+}
+
+func size(m *command.Frame) int { return len(m.Data) + overhead }
+
+// drop leaves out the oldest frame of a stream.
+func (l *Live) drop(s *stream) {
+	f := l.pop(s)
+	was := s.lost[f.node]
+	s.lost[f.node] = loss{was.items + f.Items + f.LostItems, was.bytes + uint64(len(f.Data)) + f.LostBytes}
+	l.lost.Add(float64(len(f.Data)))
+	if f.End { // that it ended is not left out
+		f.Items, f.Data, f.LostItems, f.LostBytes = 0, nil, 0, 0
+		l.push(s, f)
+	}
+}
+
+// pop takes the oldest frame.
+func (l *Live) pop(s *stream) frame {
+	f := s.frames[0]
+	s.frames = s.frames[1:]
+	s.bytes -= size(&f.Frame)
+	l.bytes -= size(&f.Frame)
+	return f
+}
+
+// push puts a frame behind the others.
+func (l *Live) push(s *stream, f frame) {
+	s.frames = append(s.frames, f)
+	s.bytes += size(&f.Frame)
+	l.bytes += size(&f.Frame)
+}
+
+// Run sends until ctx ends.
+func (l *Live) Run(ctx context.Context) {
+	var waits sync.WaitGroup
+	defer waits.Wait()
+	slots := make(chan struct{}, underWay)
+	for ctx.Err() == nil {
+		l.handOn(ctx)
+		name, f, ok := l.next()
+		if !ok {
+			_, _ = retry.SleepOr(ctx, l.expire(), l.news.C()) // its end ends the loop, too
+			continue
+		}
+		slots <- struct{}{}
+		end, err := l.o.Gate.Wait(ctx, size(&f))
+		if err != nil {
+			return
+		}
+		outcome, err := l.o.Begin(ctx, name, protocol.Marshal(&f))
+		if err != nil { // the link is down: what is live is not kept
+			end(false)
+			l.missed(name, &f)
+			<-slots
+			_ = retry.Sleep(ctx, time.Second) // the loop looks for its end
+			continue
+		}
+		l.sent.Add(float64(len(f.Data)))
+		waits.Go(func() {
+			end(outcome(ctx) == nil)
+			<-slots
+		})
+	}
+}
+
+// handOn publishes credit to the nodes that have not ended a command.
+func (l *Live) handOn(ctx context.Context) {
+	l.mu.Lock()
+	var credits []stream
+	for _, s := range l.streams {
+		if s.forward {
+			s.forward = false
+			credits = append(credits, stream{id: s.id, credit: s.credit})
+		}
+	}
+	l.mu.Unlock()
+	for _, s := range credits {
+		payload := protocol.Marshal(&s.credit)
+		for _, n := range l.o.Open(s.id, maxNodes) {
+			if err := l.o.Publish(ctx, topic.ForNodeCommand(topic.NodeCredit, l.o.Site, n, string(s.id)), payload, false); err != nil {
+				l.log.DebugContext(ctx, "credit not handed on", "node_id", n, "command_id", string(s.id), "err", err)
+			}
+		}
+	}
+}
+
+// next returns the next piece to send: the streams have their turns.
+func (l *Live) next() (name string, piece command.Frame, ok bool) {
+	room := l.o.Gate.Room()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range l.streams {
+		l.turn++
+		s := l.streams[l.turn%len(l.streams)]
+		if len(s.frames) == 0 || len(s.frames[0].Data) > 0 && s.sent >= s.credit.Bytes {
+			continue
+		}
+		f := l.pop(s)
+		piece, rest := cut(f, room)
+		if rest != nil {
+			s.frames = append([]frame{*rest}, s.frames...)
+			s.bytes += size(&rest.Frame)
+			l.bytes += size(&rest.Frame)
+		}
+		was := s.lost[f.node]
+		delete(s.lost, f.node)
+		piece.LostItems += was.items
+		piece.LostBytes += was.bytes
+		s.seq[f.node]++
+		piece.V, piece.Seq, piece.Node = protocol.Version, s.seq[f.node], f.node
+		s.sent += uint64(len(piece.Data)) + piece.LostBytes
+		return topic.ForCommand(topic.SiteLive, l.o.Site, string(s.id)), piece, true
+	}
+	return "", command.Frame{}, false
+}
+
+// missed counts a piece that could not be sent.
+func (l *Live) missed(name string, f *command.Frame) {
+	t, err := topic.Parse(name)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.find(command.ID(t.Tail))
+	if s == nil {
+		return
+	}
+	s.seq[f.Node]-- // nothing was sent since
+	was := s.lost[f.Node]
+	s.lost[f.Node] = loss{was.items + f.Items + f.LostItems, was.bytes + uint64(len(f.Data)) + f.LostBytes}
+	l.lost.Add(float64(len(f.Data)))
+	if f.End {
+		l.push(s, frame{f.Node, command.Frame{End: true, Code: f.Code, Message: f.Message}})
+	}
+}
+
+// expire forgets the commands that nobody follows any more, and returns when the next lease ends.
+func (l *Live) expire() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := time.Hour
+	keep := l.streams[:0]
+	for _, s := range l.streams {
+		left := time.Until(s.until)
+		if left <= 0 {
+			l.bytes -= s.bytes
+			continue
+		}
+		keep, next = append(keep, s), min(next, left)
+	}
+	clear(l.streams[len(keep):])
+	l.streams = keep
+	return next
+}

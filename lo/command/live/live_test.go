@@ -1,0 +1,242 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
+	"github.com/colonyfleet/colony/protocol/items"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+const followed = command.ID("0123456789abcdef0123456789abcdef")
+
+// line is one of a log, as long as text.
+func line(n int) []byte {
+	return protocol.Marshal(command.LogLine{Component: "main", Container: "web", Text: fmt.Sprintf("line %06d", n)})
+}
+
+// gate lets everything pass, or nothing.
+type gate struct {
+	room   int
+	closed chan struct{} // nil: it is open
+}
+
+func (g *gate) Room() int { return g.room }
+
+func (g *gate) Wait(ctx context.Context, _ int) (func(bool), error) {
+	if g.closed != nil {
+		select {
+		case <-g.closed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return func(bool) {}, nil
+}
+
+// end is the CO's end, and the nodes'.
+type end struct {
+	mu      sync.Mutex
+	frames  []command.Frame
+	credits map[protocol.NodeID]command.Credit
+	down    bool
+}
+
+func (e *end) begin(_ context.Context, _ string, payload []byte) (func(context.Context) error, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.down {
+		return nil, errors.New("no link")
+	}
+	var f command.Frame
+	if err := command.Unmarshal(payload, &f); err != nil {
+		return nil, err
+	}
+	e.frames = append(e.frames, f)
+	return func(context.Context) error { return nil }, nil
+}
+
+func (e *end) publish(_ context.Context, name string, payload []byte, _ bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t, err := topic.Parse(name)
+	if err != nil || t.Kind != topic.NodeCredit {
+		return fmt.Errorf("published on %s", name)
+	}
+	var m command.Credit
+	err = command.Unmarshal(payload, &m)
+	e.credits[t.Node] = m
+	return err
+}
+
+// sums returns how many items arrived and were lost, and checks that frames are counted and pieces are whole.
+func (e *end) sums(t *testing.T, node protocol.NodeID) (arrived, lost uint64, ended bool) {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	seq := uint64(0)
+	for _, f := range e.frames {
+		if f.Node != node {
+			continue
+		}
+		seq++
+		if f.Seq != seq {
+			t.Errorf("frame %d has number %d", seq, f.Seq)
+		}
+		found := uint64(0)
+		for b := f.Data; len(b) > 0; found++ {
+			n := items.First(b, levels)
+			if n == 0 {
+				t.Fatal("a frame ends within an item")
+			}
+			b = b[n:]
+		}
+		if found != f.Items {
+			t.Errorf("a frame has %d items, and says %d", found, f.Items)
+		}
+		arrived, lost, ended = arrived+f.Items, lost+f.LostItems, ended || f.End
+	}
+	return arrived, lost, ended
+}
+
+// harness is a Live that runs.
+func harness(t *testing.T, g *gate) (*Live, *end) {
+	t.Helper()
+	e := &end{credits: map[protocol.NodeID]command.Credit{}}
+	l, err := New(Options{
+		Site: "plant", Gate: g, Begin: e.begin, Publish: e.publish, Logger: slog.New(slog.DiscardHandler),
+		Open: func(command.ID, int) []protocol.NodeID { return []protocol.NodeID{"n1", "n2"} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return l, e
+}
+
+// send has a node send lines, and says whether they are the last.
+func send(t *testing.T, l *Live, node protocol.NodeID, first, count int, last bool) {
+	t.Helper()
+	f := command.Frame{V: 1, Seq: 1, End: last}
+	for n := range count {
+		f.Data = append(f.Data, line(first+n)...)
+		f.Items++
+	}
+	if err := l.Frame(node, followed, protocol.Marshal(&f)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func credit(t *testing.T, l *Live, m command.Credit) {
+	t.Helper()
+	m.V = 1
+	if err := l.Credit(followed, protocol.Marshal(&m)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFollow carries lines of two nodes in small pieces, as long as somebody has a lease, and hands credit on.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, e := harness(t, &gate{room: 100})
+		send(t, l, "n1", 0, 5, false) // nobody follows
+		credit(t, l, command.Credit{Bytes: 1 << 20})
+		send(t, l, "n1", 5, 50, false)
+		send(t, l, "n2", 0, 7, true)
+		synctest.Wait()
+		if got, lost, _ := e.sums(t, "n1"); got != 50 || lost != 0 {
+			t.Errorf("%d lines of n1 arrived, %d lost", got, lost)
+		}
+		if got, _, ended := e.sums(t, "n2"); got != 7 || !ended {
+			t.Errorf("%d lines of n2 arrived, ended %t", got, ended)
+		}
+		for _, f := range e.frames {
+			if len(f.Data) > 100 {
+				t.Errorf("a piece of %d bytes", len(f.Data))
+			}
+		}
+		if c := e.credits["n2"]; c.Bytes != 1<<20 {
+			t.Errorf("credit of n2 %+v", c)
+		}
+		time.Sleep(lease + time.Second) // of virtual time
+		send(t, l, "n1", 55, 1, false)
+		synctest.Wait()
+		if got, _, _ := e.sums(t, "n1"); got != 50 {
+			t.Error("lines arrive after the lease has ended")
+		}
+	})
+}
+
+// TestCredit sends no more than the reader has given credit for.
+func TestCredit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, e := harness(t, &gate{room: 100})
+		size := len(line(0))
+		credit(t, l, command.Credit{Bytes: uint64(10 * size)})
+		send(t, l, "n1", 0, 50, false)
+		synctest.Wait()
+		if got, _, _ := e.sums(t, "n1"); got < 10 || got > 12 {
+			t.Errorf("%d lines arrived with credit for 10", got)
+		}
+		credit(t, l, command.Credit{Bytes: 1 << 20})
+		synctest.Wait()
+		if got, lost, _ := e.sums(t, "n1"); got != 50 || lost != 0 {
+			t.Errorf("%d lines arrived, %d lost", got, lost)
+		}
+	})
+}
+
+// TestBounded has nodes send more than a link that is closed, and then cut, can take: memory is bounded, what is left out is counted, and the end
+// arrives.
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{room: 1000, closed: make(chan struct{})}
+		l, e := harness(t, g)
+		credit(t, l, command.Credit{Bytes: 1 << 40})
+		const frames, each = 300, 400
+		for n := range frames {
+			send(t, l, "n1", n*each, each, false)
+			send(t, l, "n2", n*each, each, n == 0)
+		}
+		l.mu.Lock()
+		if l.bytes > maxBuffer+(64<<10) {
+			t.Errorf("%d bytes wait", l.bytes)
+		}
+		l.mu.Unlock()
+		close(g.closed)
+		synctest.Wait()
+		e.mu.Lock()
+		e.down = true
+		e.mu.Unlock()
+		send(t, l, "n1", frames*each, 3, false)
+		time.Sleep(5 * time.Second) // of virtual time: the link is tried again meanwhile
+		e.mu.Lock()
+		e.down = false
+		e.mu.Unlock()
+		send(t, l, "n1", frames*each+3, 1, true)
+		time.Sleep(5 * time.Second)
+		for node, total := range map[protocol.NodeID]uint64{"n1": frames*each + 4, "n2": frames * each} {
+			got, lost, ended := e.sums(t, node)
+			if got+lost != total || lost == 0 || !ended {
+				t.Errorf("%s: %d arrived and %d were counted of %d, ended %t", node, got, lost, total, ended)
+			}
+		}
+	})
+}
