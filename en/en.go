@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 
 	"github.com/colonyfleet/colony/en/agent"
+	"github.com/colonyfleet/colony/en/command"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/en/engine/logs"
 	"github.com/colonyfleet/colony/en/engine/logs/ondisk"
@@ -37,6 +38,7 @@ type EN struct {
 	log  *slog.Logger
 
 	runner   *agent.Runner
+	commands *command.Service
 	link     *link.Link
 	disk     *disk.Watched // where the state is
 	damaged  state.Damages
@@ -55,6 +57,7 @@ func New(o Options) (*EN, error) {
 	}
 	log := o.Logger.With("node_id", string(o.Node))
 	o.Logger = log
+	o.SinceBoot = hostclock.Elapsed(o.SinceBoot, o.Now != nil)
 	o.Unsynced = hostclock.Marks(o.Unsynced, o.Now != nil)
 	return &EN{opts: o, log: log, disk: disk.Watch(o.Disk, o.StateDir), parts: stopper.New()}, nil
 }
@@ -96,6 +99,9 @@ func (e *EN) start(ctx context.Context) error {
 	if e.link, err = link.New(e.linkOptions(held, boot)); err != nil {
 		return err
 	}
+	if err := e.openCommands(held, run); err != nil {
+		return err
+	}
 	e.damaged.OnChange(e.link.Changed)
 	check, err := e.checker(held.Trust)
 	if err != nil {
@@ -104,14 +110,14 @@ func (e *EN) start(ctx context.Context) error {
 	limits := plan.DefaultLimits()
 	limits.MinHealthy = e.opts.MinHealthy
 	if e.runner, err = agent.New(agent.Options{
-		Node: e.opts.Node, Boot: boot, Engine: run, Host: run, Store: agentStore{store, e.identity.Following(store.SaveTrust)}, Uplink: e.link, Changed: e.link.Changed,
+		Node: e.opts.Node, Boot: boot, Engine: run, Host: run, Store: agentStore{store, e.following(store.SaveTrust)}, Uplink: e.link, Changed: e.link.Changed,
 		Probe: probe.New(run).Probe, Clock: agent.Clock{Now: e.opts.Now, Unsynced: e.opts.Unsynced}, Logger: e.log, Limits: limits,
 		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter, Check: check,
 		Volumes: held.Volumes, VolumeRetention: e.opts.VolumeRetention, Incomplete: len(held.Damaged) > 0 || held.Renewed,
 	}); err != nil {
 		return err
 	}
-	// The link calls the runner: the runner is stopped after it.
+	// The link and the commands call the runner: the runner is stopped after them.
 	e.runner.Start(ctx)
 	e.parts.OnStop("runner", e.runner.Stop)
 	machine := inventory.New(inventory.Options{
@@ -121,6 +127,7 @@ func (e *EN) start(ctx context.Context) error {
 		return fmt.Errorf("start link to the LO: %w", err)
 	}
 	e.parts.OnStop("link", e.link.Stop)
+	e.parts.Go("commands", e.commands.Run)
 	if e.identity != nil {
 		e.parts.Go("certificate of the node", func(ctx context.Context) { e.identity.Run(ctx, e.link) })
 	}
@@ -176,6 +183,7 @@ func (e *EN) problem() string {
 // linkOptions say who the node is, which found held in its state directory.
 func (e *EN) linkOptions(held *state.Contents, boot string) link.Options {
 	o := link.Options{
+		Commands: e.takeCommand, Linked: e.linked,
 		Site: e.opts.Site, Node: e.opts.Node, Presence: protocol.Presence{Agent: held.Agent, Boot: boot, Version: e.opts.Version},
 		MQTT: e.opts.LO.MQTT, KeepAlive: e.opts.LO.KeepAlive, Heartbeat: e.opts.Heartbeat, Inventory: e.opts.Inventory,
 		Problem: e.problem, Damaged: e.damaged.List, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,

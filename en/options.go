@@ -77,6 +77,9 @@ type Process struct {
 	// Clock is what the node takes for the time of day. Where nothing of it is given, Unsynced is
 	// as the kernel says.
 	agent.Clock
+	// SinceBoot is the clock by which the agent counts what has passed since it learnt the time of the CO; it goes on while the machine sleeps.
+	// Nil: CLOCK_BOOTTIME, or package time where Now is given.
+	SinceBoot func() time.Duration
 	// Random names what the agent names, and spreads its attempts to connect. Nil: the
 	// machine's.
 	Random *random.Source

@@ -191,6 +191,8 @@ func (f *follower) sleep(ctx context.Context, next time.Time) {
 			f.w.log.DebugContext(ctx, "container unhealthy", "container", a.id.String(), "answer", a.message)
 		}
 		f.watch.Probed(a.id, a.ok, a.message, time.Now())
+	case q := <-f.w.restarts:
+		f.restart(ctx, q)
 	}
 }
 

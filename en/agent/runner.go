@@ -334,7 +334,7 @@ func (r *Runner) list() []plan.Record {
 func (r *Runner) work(name protocol.DeploymentName) *worker {
 	w := r.workers[name]
 	if w == nil {
-		w = &worker{r: r, name: name, log: r.log.With("deployment_id", name), notify: notify.New()}
+		w = &worker{r: r, name: name, log: r.log.With("deployment_id", name), notify: notify.New(), restarts: make(chan restartRequest)}
 		r.workers[name] = w
 		r.wg.Go(w.run)
 	}

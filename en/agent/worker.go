@@ -25,6 +25,8 @@ type worker struct {
 	name   protocol.DeploymentName
 	log    *slog.Logger
 	notify notify.Signal // the engine has news
+	// restarts are requests to restart containers; who follows the containers of a version receives them.
+	restarts chan restartRequest
 
 	failed *plan.Watch             // the watch that has just failed its version; only run uses it
 	cancel context.CancelCauseFunc // of the operation; nil between two; protected by r.mu

@@ -69,6 +69,10 @@ type Options struct {
 	TLS *tls.Config
 	// Revocations takes an encoded SiteRevocations. Nil: they are not subscribed to.
 	Revocations func(payload []byte) error
+	// Commands takes what the LO sends about commands, on topics of the kinds NodeCommand, NodeCredit and NodeTime; it must not wait. Linked says
+	// that the link went up or down. Nil: they are not subscribed to. An LO of an earlier release sends none.
+	Commands func(t topic.Topic, payload []byte) error
+	Linked   func(up bool)
 	// Proof is that of the client.
 	Proof client.Proof
 	// Dial opens the connection. Nil: that of the system.
@@ -92,6 +96,7 @@ type Link struct {
 
 	mu   sync.Mutex
 	sent []byte // the inventory as last acknowledged on this link
+	last inventory
 }
 
 // New returns a Link that is not started.
@@ -101,6 +106,12 @@ func New(o Options) (*Link, error) {
 	subscriptions := []client.Subscription{{Filter: topic.ForNode(topic.NodeDesired, o.Site, o.Node), QoS: 1}}
 	if o.Revocations != nil {
 		subscriptions = append(subscriptions, client.Subscription{Filter: topic.ForSite(topic.Revocations, o.Site), QoS: 1})
+	}
+	if o.Commands != nil {
+		subscriptions = append(subscriptions,
+			client.Subscription{Filter: topic.ForNodeCommand(topic.NodeCommand, o.Site, o.Node, topic.AnyCommand), QoS: 1, Optional: true},
+			client.Subscription{Filter: topic.ForNodeCommand(topic.NodeCredit, o.Site, o.Node, topic.AnyCommand), Optional: true},
+			client.Subscription{Filter: topic.ForNode(topic.NodeTime, o.Site, o.Node), Optional: true})
 	}
 	var err error
 	l.client, err = client.New(client.Options{
@@ -113,7 +124,7 @@ func New(o Options) (*Link, error) {
 		Handle:        l.handle,
 		OnUp:          l.greet,
 		OnDown: func(err error) {
-			l.runner.Connected(false)
+			l.linked(false)
 			l.log.Warn("link to the lo lost, work goes on", "err", err)
 		},
 		Logger: o.Logger, TLS: o.TLS, Proof: o.Proof, Dial: o.Dial, Random: o.Random,
@@ -151,6 +162,9 @@ func (l *Link) handle(ctx context.Context, m client.Message) error {
 	if t.Kind == topic.Revocations && t.Site == l.o.Site && l.o.Revocations != nil {
 		return l.o.Revocations(m.Payload)
 	}
+	if l.o.Commands != nil && t.Node == l.o.Node && (t.Kind == topic.NodeCommand || t.Kind == topic.NodeCredit || t.Kind == topic.NodeTime) {
+		return l.o.Commands(t, m.Payload)
+	}
 	if t.Kind != topic.NodeDesired || t.Site != l.o.Site || t.Node != l.o.Node {
 		return protocol.Errorf(protocol.Invalid, "message on %s, which is not this node's", m.Topic)
 	}
@@ -167,6 +181,14 @@ func (l *Link) handle(ctx context.Context, m client.Message) error {
 	return err
 }
 
+// linked says that the link went up or down.
+func (l *Link) linked(up bool) {
+	l.runner.Connected(up)
+	if l.o.Linked != nil {
+		l.o.Linked(up)
+	}
+}
+
 // greet publishes the presence after each connect, and has the inventory sent again: the broker may
 // have lost what it retained.
 func (l *Link) greet(ctx context.Context, session string) {
@@ -175,7 +197,7 @@ func (l *Link) greet(ctx context.Context, session string) {
 	if ctx.Err() != nil {
 		return
 	}
-	l.runner.Connected(true)
+	l.linked(true)
 	l.mu.Lock()
 	l.sent = nil
 	l.mu.Unlock()
@@ -296,8 +318,6 @@ func (l *Link) sendInventory(ctx context.Context) time.Duration {
 		l.log.WarnContext(ctx, "inventory not taken by the lo, trying again", "err", err)
 		return min(next, engineUnknown)
 	}
-	l.mu.Lock()
-	l.sent = m.Payload
-	l.mu.Unlock()
+	l.sentInventory(inv, m.Payload)
 	return next
 }

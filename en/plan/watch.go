@@ -58,6 +58,7 @@ const (
 type Watch struct {
 	limits   Limits
 	mode     Mode
+	spec     *protocol.DeploymentSpec
 	parts    []part
 	units    []unit
 	observed bool
@@ -100,7 +101,7 @@ type dependency struct {
 
 // NewWatch returns a watch over the version spec.
 func NewWatch(spec *protocol.DeploymentSpec, mode Mode, limits Limits) *Watch {
-	w := &Watch{limits: limits, mode: mode}
+	w := &Watch{limits: limits, mode: mode, spec: spec}
 	digests := Identities(spec)
 	for p, c := range spec.Components {
 		w.parts = append(w.parts, part{spec: c})

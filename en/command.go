@@ -1,0 +1,73 @@
+package en
+
+import (
+	"context"
+
+	"github.com/colonyfleet/colony/en/command"
+	"github.com/colonyfleet/colony/en/command/kinds/inventory"
+	"github.com/colonyfleet/colony/en/command/kinds/netcheck"
+	probecommand "github.com/colonyfleet/colony/en/command/kinds/probe"
+	"github.com/colonyfleet/colony/en/command/kinds/pull"
+	"github.com/colonyfleet/colony/en/command/kinds/restart"
+	commandstore "github.com/colonyfleet/colony/en/command/store"
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/en/plan/trust"
+	"github.com/colonyfleet/colony/en/probe"
+	"github.com/colonyfleet/colony/en/state"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+// kinds are the commands that the node executes: one more is a package, and an entry here.
+func (e *EN) kinds(run Runtime) []command.Kind {
+	return []command.Kind{
+		restart.New(restart.Options{Records: e.records, Restart: e.restart}),
+		probecommand.New(probecommand.Options{Records: e.records, List: run.List, Probe: probe.New(run).Probe}),
+		pull.New(pull.Options{Records: e.records, Pull: run.Pull}),
+		inventory.New(e.link.Look),
+		netcheck.New(netcheck.System()),
+	}
+}
+
+// openCommands reads which commands the node has received.
+func (e *EN) openCommands(held *state.Contents, run Runtime) error {
+	store, meta, entries, damage, err := commandstore.Open(e.disk, e.opts.StateDir)
+	if err != nil {
+		return err
+	}
+	e.parts.OnStop("record of commands", func(context.Context) error { return store.Close() })
+	if damage != nil {
+		e.log.Error("record of commands is damaged", "err", damage)
+		e.damaged.Add(damage.String())
+	}
+	e.commands, err = command.New(command.Options{
+		Site: e.opts.Site, Node: e.opts.Node, Labels: e.opts.Labels, Agent: held.Agent, Root: e.root, KeySet: held.Trust.KeySet, Kinds: e.kinds(run),
+		Store: store, Uplink: e.link, Meta: meta, Entries: entries, SinceBoot: e.opts.SinceBoot, Random: e.opts.Random, Logger: e.log,
+	})
+	return err
+}
+
+// takeCommand implements link.Options.Commands.
+func (e *EN) takeCommand(t topic.Topic, payload []byte) error { return e.commands.Take(t, payload) }
+
+// linked implements link.Options.Linked.
+func (e *EN) linked(up bool) { e.commands.Connected(up) }
+
+// following returns save, after which the key set that was saved is followed.
+func (e *EN) following(save func(trust.State) error) func(trust.State) error {
+	save = e.identity.Following(save)
+	return func(t trust.State) error {
+		err := save(t)
+		e.commands.Follow(t.KeySet)
+		return err
+	}
+}
+
+// records are those of the runner, which is made after the commands.
+func (e *EN) records() []plan.Record { return e.runner.Records() }
+
+// restart is likewise.
+func (e *EN) restart(ctx context.Context, name protocol.DeploymentName, want func(component, container string) bool, exact bool) ([]engine.ID, error) {
+	return e.runner.Restart(ctx, name, want, exact)
+}

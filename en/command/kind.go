@@ -1,0 +1,80 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	wire "github.com/colonyfleet/colony/protocol/command"
+)
+
+// A Kind is how a node executes the commands of one kind. All that the node knows are in the list that the agent is given: one more is a
+// package, and an entry there.
+type Kind struct {
+	Kind wire.Kind
+	// Limit is how long an execution may take.
+	Limit time.Duration
+	// Run executes a command, whose arguments were checked, and returns its output for people. An error says that it did not do what was
+	// asked; its code is that of a *Failure, or wire.ExecutionFailed. It returns soon after ctx has ended.
+	Run func(ctx context.Context, r Request) (output string, err error)
+}
+
+// A Request is what to execute.
+type Request struct {
+	Command *wire.Command
+	// Live sends what the command gives while it is executed. Nil for kinds that send nothing live.
+	Live *Live
+}
+
+// A Failure says why a command did not do what was asked.
+type Failure struct {
+	Code    wire.Code
+	Message string
+}
+
+// Error returns the message.
+func (f *Failure) Error() string { return f.Message }
+
+// Failf returns a Failure.
+func Failf(code wire.Code, format string, args ...any) error {
+	return &Failure{code, fmt.Sprintf(format, args...)}
+}
+
+// errStopping ends executions when the agent stops.
+var errStopping = Failf(wire.Interrupted, "the agent was stopped while it executed it")
+
+// outcome fills in how an execution ended.
+func outcome(ctx context.Context, r *wire.Result, limit time.Duration, output string, err error) {
+	r.Output, r.Cut = clip(output, wire.MaxOutput)
+	if err == nil {
+		r.State = wire.Done
+		return
+	}
+	r.State, r.Code = wire.Failed, wire.ExecutionFailed
+	if cause := context.Cause(ctx); cause != nil {
+		if _, ok := errors.AsType[*Failure](cause); ok {
+			err = cause
+		} else if errors.Is(cause, context.DeadlineExceeded) {
+			err = Failf(wire.TimedOut, "it took longer than %s", limit)
+		}
+	}
+	if f, ok := errors.AsType[*Failure](err); ok {
+		r.Code = f.Code
+	}
+	r.Message, _ = clip(err.Error(), wire.MaxMessage)
+}
+
+// clip cuts a text to so many bytes, within no character, and makes it valid UTF-8.
+func clip(s string, most int) (out string, cut bool) {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= most {
+		return s, false
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most], true
+}

@@ -1,0 +1,54 @@
+// Package restart executes the command that restarts the containers of a deployment. The agent does it where it follows them, so that it
+// counts as no crash.
+package restart
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/en/command"
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/en/plan/subject"
+	"github.com/colonyfleet/colony/protocol"
+	wire "github.com/colonyfleet/colony/protocol/command"
+)
+
+const limit = 10 * time.Minute
+
+// Options are what the command needs of the agent.
+type Options struct {
+	Records func() []plan.Record
+	// Restart restarts the containers that are wanted, see agent.Runner.
+	Restart func(ctx context.Context, name protocol.DeploymentName, want func(component, container string) bool, exact bool) ([]engine.ID, error)
+}
+
+// New returns the kind.
+func New(o Options) command.Kind {
+	return command.Kind{Kind: wire.Restart, Limit: limit, Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
+}
+
+func (o Options) run(ctx context.Context, c *wire.Command) (string, error) {
+	var s wire.Subject
+	if err := protocol.Unmarshal(c.Args, &s); err != nil {
+		return "", command.Failf(wire.BadArguments, "%v", err)
+	}
+	rec, err := subject.Record(o.Records(), s)
+	if err == nil {
+		_, err = subject.Find(rec, nil, s)
+	}
+	if err != nil {
+		return "", command.Failf(wire.NoSuchSubject, "%v", err)
+	}
+	done, err := o.Restart(ctx, s.Deployment, s.Has, s.Container != "")
+	var b strings.Builder
+	for _, id := range done {
+		b.WriteString(id.Component + "/" + id.Name + ": restarted\n")
+	}
+	if err == nil && len(done) == 0 {
+		err = errors.New("there was nothing to restart: its containers have done their work; name one to start it again")
+	}
+	return b.String(), err
+}

@@ -1,0 +1,159 @@
+package command
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/protocol"
+	wire "github.com/colonyfleet/colony/protocol/command"
+)
+
+// frameBytes is from which size on a frame is sent at once.
+const frameBytes = 8 << 10
+
+// lease is how long a live command goes on after a Credit.
+const lease = wire.LeaseMillis * time.Millisecond
+
+// errRead says that nobody reads any more: the command has done what was asked.
+var errRead = Failf("", "its reader has ended")
+
+// A Live sends what a command gives while it is executed: as much as its reader has given credit for, as long as that renews its lease. It is
+// for one goroutine, but for what the Service calls.
+type Live struct {
+	send   func(ctx context.Context, m wire.Frame) error
+	ctx    context.Context // of the execution: it ends with the lease
+	end    context.CancelCauseFunc
+	budget uint64
+	frame  wire.Frame // that is being filled
+	seq    uint64
+
+	mu     sync.Mutex // protects what follows
+	credit uint64
+	sent   uint64
+	until  time.Time
+	news   notify.Signal
+}
+
+// openLive begins to send live for a command of a kind that does. done sends the last frame, and is to be called.
+func (s *Service) openLive(ctx context.Context, c *wire.Command) (l *Live, done func(r *wire.Result)) {
+	d, err := wire.Lookup(c.Kind)
+	if err != nil || !d.Live {
+		return nil, func(*wire.Result) {}
+	}
+	l = &Live{budget: d.Budget, until: time.Now().Add(lease), news: notify.New()}
+	if c.Budget > 0 {
+		l.budget = c.Budget
+	}
+	l.send = func(ctx context.Context, m wire.Frame) error { return s.o.Uplink.Frame(ctx, c.ID, m) }
+	l.ctx, l.end = context.WithCancelCause(ctx)
+	s.mu.Lock()
+	s.live[c.ID] = l
+	s.mu.Unlock()
+	var watch sync.WaitGroup
+	watch.Go(l.watch)
+	return l, func(r *wire.Result) {
+		s.mu.Lock()
+		delete(s.live, c.ID)
+		s.mu.Unlock()
+		if r.State == wire.Failed && r.Code == "" { // its reader has ended it
+			r.State, r.Message = wire.Done, ""
+		}
+		last := l.frame
+		last.End, last.Code, last.Message = true, r.Code, r.Message
+		_ = l.write(context.WithoutCancel(ctx), last) // it may get lost
+		l.end(nil)
+		watch.Wait()
+	}
+}
+
+// within returns the context of an execution.
+func (l *Live) within(ctx context.Context) context.Context {
+	if l == nil {
+		return ctx
+	}
+	return l.ctx
+}
+
+// renew takes a Credit.
+func (l *Live) renew(m wire.Credit) {
+	if m.End {
+		l.end(errRead)
+		return
+	}
+	l.mu.Lock()
+	l.credit, l.until = max(l.credit, m.Bytes), time.Now().Add(lease)
+	l.mu.Unlock()
+	l.news.Notify()
+}
+
+// watch ends the execution where nobody renews the lease.
+func (l *Live) watch() {
+	for l.ctx.Err() == nil {
+		l.mu.Lock()
+		left := time.Until(l.until)
+		l.mu.Unlock()
+		if left <= 0 {
+			l.end(Failf(wire.NotFollowed, "nobody renewed the lease of what it sends for %s", lease))
+			return
+		}
+		_ = retry.Sleep(l.ctx, left) // the loop looks for its end
+	}
+}
+
+// Send adds an item, encoded. It waits for credit. An error ends the execution.
+func (l *Live) Send(item []byte) error {
+	if len(l.frame.Data) > 0 && len(l.frame.Data)+len(item) > frameBytes {
+		if err := l.Flush(); err != nil {
+			return err
+		}
+	}
+	l.frame.Data = append(l.frame.Data, item...)
+	l.frame.Items++
+	if len(l.frame.Data) >= frameBytes {
+		return l.Flush()
+	}
+	return l.ctx.Err()
+}
+
+// Flush sends what was added: there is nothing more for now.
+func (l *Live) Flush() error {
+	if l.frame.Items == 0 {
+		return l.ctx.Err()
+	}
+	size := uint64(len(l.frame.Data))
+	if l.sent+size > l.budget {
+		return Failf(wire.BudgetUsed, "it has sent as much as it was allowed to: %d bytes", l.sent)
+	}
+	for !l.covered(size) {
+		if err := l.news.Wait(l.ctx); err != nil {
+			return err
+		}
+	}
+	m := l.frame
+	l.frame = wire.Frame{}
+	return l.write(l.ctx, m)
+}
+
+// covered reports whether there is credit for so many more bytes.
+func (l *Live) covered(size uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sent+size <= l.credit
+}
+
+// write sends a frame. One that the link did not take is lost, and counted in the next one.
+func (l *Live) write(ctx context.Context, m wire.Frame) error {
+	l.seq++
+	m.V, m.Seq = protocol.Version, l.seq
+	l.mu.Lock()
+	l.sent += uint64(len(m.Data))
+	l.mu.Unlock()
+	if err := l.send(ctx, m); err != nil {
+		l.frame.LostItems += m.Items + m.LostItems
+		l.frame.LostBytes += uint64(len(m.Data)) + m.LostBytes
+	}
+	return context.Cause(ctx)
+}
