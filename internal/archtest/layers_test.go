@@ -56,6 +56,7 @@ var packages = map[string]layer{
 	"protocol/siteset":           contract,
 	"protocol/sign/signtest":     contract,
 	"protocol/stream":            contract,
+	"protocol/command/cotime":    contract,
 	"protocol/wiretest":          contract, // of the tests of all tiers
 	"protocol/stream/streamtest": contract,
 
@@ -269,6 +270,10 @@ var packages = map[string]layer{
 
 	"deploy":         adapter,
 	"deploy/grafana": adapter,
+	"lo/command":     adapter, "lo/command/members": logic, "lo/command/live": adapter, "lo/command/store": adapter,
+	"en/command": adapter, "en/command/once": logic, "en/command/store": adapter, "en/plan/subject": logic,
+	"en/command/kinds/restart": adapter, "en/command/kinds/probe": adapter, "en/command/kinds/pull": adapter,
+	"en/command/kinds/inventory": adapter, "en/command/kinds/netcheck": adapter, "en/command/kinds/logs": adapter,
 
 	"sim":       wiring,
 	"sim/fleet": wiring,
@@ -300,6 +305,7 @@ var packages = map[string]layer{
 	"bench/link/wire": kernel, "bench/link/process": kernel, "bench/machine": kernel, "bench/shortrun": kernel,
 	"bench/link": program, "bench/broker": program, "bench/co": program, "bench/mosquitto": program,
 	"e2e/identity": program, "e2e/link": program, "e2e/semantics": program, "e2e/down": program, "e2e/campaign": program, "e2e/people": program,
+	"e2e/command": program, "e2e/identity": program, "e2e/link": program, "e2e/semantics": program, "e2e/down": program, "e2e/campaign": program,
 	"examples/images/hello": program, "examples/images/faulty": program,
 	"internal/archtest": program,
 }
@@ -312,7 +318,7 @@ var confined = map[string][]string{
 	"github.com/mochi-mqtt/server/v2":         {"broker", "broker/answer", "broker/message", "broker/packet", "broker/reason", "broker/routing"},
 	"github.com/eclipse/paho.golang":          {"bench/link", "broker/client"},
 	"github.com/gorilla/websocket":            {"broker", "broker/client", "broker/websocket"},
-	"github.com/prometheus/client_golang":     {"broker", "broker/external", "broker/metrics", "co", "co/access/oidc", "co/api/gate", "co/data/remotewrite", "co/db", "co/db/data", "co/db/fleet", "co/db/fleet/journal", "co/db/fleet/upkeep", "co/gauges", "co/identity", "co/ingest", "internal/metricstest", "lo", "lo/control", "lo/data", "lo/identity", "lo/uplink"},
+	"github.com/prometheus/client_golang":     {"broker", "broker/external", "broker/metrics", "co", "co/access/oidc", "co/api/gate", "co/data/remotewrite", "co/db", "co/db/data", "co/db/fleet", "co/db/fleet/journal", "co/db/fleet/upkeep", "co/gauges", "co/identity", "co/ingest", "internal/metricstest", "lo", "lo/command", "lo/command/live", "lo/control", "lo/data", "lo/identity", "lo/uplink"},
 	"github.com/jackc/pgx/v5":                 {"bench/co", "co/backup", "co/db", "co/db/access", "co/db/audit", "co/db/commands", "co/db/data", "co/db/dbtest", "co/db/fleet", "co/db/fleet/desired", "co/db/fleet/journal", "co/db/fleet/lists", "co/db/fleet/proposals", "co/db/fleet/upkeep", "co/db/fleet/versions", "co/db/identity", "internal/pgcost", "internal/pgdb", "internal/pgtest", "migrations"},
 	"github.com/Masterminds/semver/v3":        {"co/fleet", "margo/v1rc3"},
 	"github.com/jackc/tern/v2":                {"migrations"},
@@ -325,7 +331,7 @@ var confined = map[string][]string{
 	"github.com/sirupsen/logrus":              {"cmd/colony", "en/engine/containerd"},
 	"google.golang.org/grpc":                  {"en/engine/containerd", "internal/grpcdeadline"},
 	"golang.org/x/crypto":                     {"broker/devices", "cli/devices"},
-	"golang.org/x/net":                        {"identity/enrol", "identity/https", "internal/nameserver", "internal/portforward"},
+	"golang.org/x/net":                        {"en/command/kinds/netcheck", "identity/enrol", "identity/https", "internal/nameserver", "internal/portforward"},
 	"golang.org/x/sys":                        {"en/engine/containerd/runspec", "internal/atomicfile", "internal/doctor/host", "internal/hostclock", "internal/hostkernel", "internal/netns"},
 	"github.com/golang-jwt/jwt/v5":            {"co/access/token"},
 	"github.com/coreos/go-oidc/v3":            {"cli/signin", "co/access/oidc"},

@@ -1,0 +1,380 @@
+package command_test
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/en"
+	"github.com/colonyfleet/colony/en/engine/memory"
+	"github.com/colonyfleet/colony/internal/disk/simdisk"
+	"github.com/colonyfleet/colony/internal/keyfile"
+	"github.com/colonyfleet/colony/internal/testpart"
+	"github.com/colonyfleet/colony/lo"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/sign/signtest"
+	"github.com/colonyfleet/colony/protocol/stream"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const plant = protocol.SiteID("plant")
+
+func logger(t *testing.T) *slog.Logger {
+	t.Helper()
+	if os.Getenv("COLONY_TEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
+
+// A co is the CO's end: a real broker, and what its database would hold.
+type co struct {
+	t      *testing.T
+	keys   *signtest.CO
+	b      *broker.Broker
+	addr   string
+	root   string // the file of its public root key
+	decode *stream.Decoder
+
+	mu       sync.Mutex // protects what follows
+	clock    time.Time  // its own
+	since    time.Time  // when it had that time
+	silent   bool       // it does not answer who asks for the time
+	asks     int
+	position stream.Position
+	taken    map[command.ID][]command.Taken
+	results  map[command.ID]map[protocol.NodeID][]command.Result
+	frames   map[command.ID][]command.Frame
+	states   map[string]lifecycle.State
+	known    map[protocol.NodeID]bool // whose inventory came
+}
+
+func newCO(t *testing.T) *co {
+	t.Helper()
+	c := &co{
+		t: t, keys: signtest.New(t, 1), root: filepath.Join(t.TempDir(), "root.pub"), addr: "127.0.0.1:0", decode: stream.NewDecoder(1),
+		clock: time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC), since: time.Now(), // far from that of the machine
+		taken: map[command.ID][]command.Taken{}, results: map[command.ID]map[protocol.NodeID][]command.Result{}, frames: map[command.ID][]command.Frame{}, states: map[string]lifecycle.State{}, known: map[protocol.NodeID]bool{},
+	}
+	encoded, err := keyfile.EncodePublic(c.keys.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.root, encoded, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.start()
+	return c
+}
+
+func (c *co) start() (stop func()) {
+	c.t.Helper()
+	b, err := broker.New(broker.Options{
+		Name: "co", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: c.addr}}, Access: access.CO{}, Accept: c.accept, Logger: logger(c.t),
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	stop = testpart.Start(c.t, b)
+	c.b, c.addr = b, b.Addr("mqtt")
+	return stop
+}
+
+// now is the time of the CO.
+func (c *co) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clock.Add(time.Since(c.since))
+}
+
+// advance moves the clock of the CO.
+func (c *co) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clock = c.clock.Add(d)
+}
+
+func (c *co) accept(ctx context.Context, from access.Identity, m broker.Message) error {
+	tp, err := topic.Parse(m.Topic)
+	if err != nil {
+		return err
+	}
+	switch tp.Kind { //nolint:exhaustive // an LO sends no other
+	case topic.SiteTimeAsk:
+		var ask command.TimeAsk
+		if err := command.Unmarshal(m.Payload, &ask); err != nil {
+			return err
+		}
+		now := c.now()
+		c.mu.Lock()
+		c.asks++
+		silent := c.silent
+		c.mu.Unlock()
+		if silent {
+			return nil
+		}
+		return c.b.Publish(ctx, broker.Message{Topic: topic.ForSite(topic.SiteTime, from.Site), Payload: protocol.Marshal(&command.Time{V: 1, Nonce: ask.Nonce, UnixMillis: now.UnixMilli()})})
+	case topic.SiteLive:
+		var f command.Frame
+		if err := command.Unmarshal(m.Payload, &f); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.frames[command.ID(tp.Tail)] = append(c.frames[command.ID(tp.Tail)], f)
+		return nil
+	case topic.Up:
+		return c.batch(ctx, from.Site, m.Payload)
+	}
+	return nil
+}
+
+func (c *co) batch(ctx context.Context, site protocol.SiteID, payload []byte) error {
+	var b protocol.Batch
+	if err := protocol.Unmarshal(payload, &b); err != nil {
+		return err
+	}
+	events, err := c.decode.Events(b)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.position.Follow(b, len(events))
+	for _, e := range stream.Number(events, a.Fresh, c.position.Seq) {
+		c.apply(e)
+	}
+	ack := c.position.Ack(b)
+	return c.b.Publish(ctx, broker.Message{Topic: topic.ForSite(topic.Ack, site), Payload: protocol.Marshal(&ack), QoS: 1})
+}
+
+func (c *co) apply(e protocol.Event) {
+	switch e.Kind { //nolint:exhaustive // the others are not about commands
+	case protocol.CommandTaken:
+		var m command.Taken
+		if err := command.Unmarshal(e.Body, &m); err != nil {
+			c.t.Error(err)
+		}
+		c.taken[m.ID] = append(c.taken[m.ID], m)
+	case protocol.CommandResult:
+		var m command.Result
+		if err := command.Unmarshal(e.Body, &m); err != nil || m.Node != e.Node {
+			c.t.Errorf("result of node %s in an event of node %s: %v", m.Node, e.Node, err)
+		}
+		if c.results[m.ID] == nil {
+			c.results[m.ID] = map[protocol.NodeID][]command.Result{}
+		}
+		c.results[m.ID][m.Node] = append(c.results[m.ID][m.Node], m)
+	case protocol.InventoryChanged:
+		c.known[e.Node] = true
+	case protocol.StatusEvent:
+		var m protocol.DeploymentStatus
+		if protocol.Unmarshal(e.Body, &m) == nil {
+			c.states[string(m.Node)+"/"+string(m.Deployment)] = m.State
+		}
+	}
+}
+
+// newID draws the id of a command.
+func newID() command.ID {
+	var b [16]byte
+	for i := range b {
+		b[i] = byte(rand.Uint32())
+	}
+	return command.ID(hex.EncodeToString(b[:]))
+}
+
+// command returns a command for a node of the plant that may begin for an hour.
+func (c *co) command(kind command.Kind, args any, nodes ...protocol.NodeID) *command.Command {
+	now := c.now()
+	m := &command.Command{
+		V: protocol.Version, ID: newID(), Site: plant, Kind: kind, Nodes: nodes, All: len(nodes) == 0, Actor: "test",
+		IssuedMillis: now.UnixMilli(), DeadlineMillis: now.Add(time.Hour).UnixMilli(),
+	}
+	if args != nil {
+		m.Args = protocol.Marshal(args)
+	}
+	return m
+}
+
+// envelope returns a command signed.
+func (c *co) envelope(m *command.Command) []byte {
+	c.t.Helper()
+	statement, err := command.Sign(c.keys.Key, m)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return protocol.Marshal(&command.Envelope{V: protocol.Version, Statement: statement, KeySet: c.keys.KeySet})
+}
+
+// publish publishes what is on the topic of a command.
+func (c *co) publish(id command.ID, payload []byte) {
+	c.t.Helper()
+	if err := c.b.Publish(c.t.Context(), broker.Message{Topic: topic.ForCommand(topic.SiteCommand, plant, string(id)), Payload: payload, QoS: 1, Retain: true}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// send signs and publishes a command.
+func (c *co) send(m *command.Command) command.ID {
+	c.t.Helper()
+	c.publish(m.ID, c.envelope(m))
+	return m.ID
+}
+
+// last returns the last result of a node; its zero value: there is none.
+func (c *co) last(id command.ID, node protocol.NodeID) command.Result {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := c.results[id][node]
+	if len(list) == 0 {
+		return command.Result{}
+	}
+	return list[len(list)-1]
+}
+
+// ends waits until a node has ended a command, and checks how.
+func (c *co) ends(id command.ID, node protocol.NodeID, state command.State, code command.Code) command.Result {
+	c.t.Helper()
+	var r command.Result
+	testpart.Eventually(c.t, fmt.Sprintf("command %s ends at node %s", id, node), func() bool {
+		r = c.last(id, node)
+		return r.State != "" && r.State.Ended()
+	})
+	if r.State != state || r.Code != code {
+		c.t.Errorf("command %s at node %s: %s %s %q, want %s %s", id, node, r.State, r.Code, r.Message, state, code)
+	}
+	return r
+}
+
+// takes waits until the LO has reported a command.
+func (c *co) takes(id command.ID) command.Taken {
+	c.t.Helper()
+	var m command.Taken
+	testpart.Eventually(c.t, fmt.Sprintf("command %s is taken", id), func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		list := c.taken[id]
+		if len(list) > 0 {
+			m = list[len(list)-1]
+		}
+		return len(list) > 0
+	})
+	return m
+}
+
+// desire publishes what the plant is to run.
+func (c *co) desire(generation uint64, containers ...protocol.Container) {
+	c.t.Helper()
+	spec := protocol.Marshal(&protocol.DeploymentSpec{
+		V: protocol.Version, ID: "1", Deployment: "app", App: "app", AppVersion: fmt.Sprint(generation),
+		Components: []protocol.Component{{Name: "main", Containers: containers}},
+	})
+	m := c.keys.Sign(protocol.SiteDesired{
+		V: protocol.Version, Site: plant, Position: protocol.Position{Epoch: 1, Generation: generation},
+		Deployments: []protocol.SiteEntry{{Deployment: "app", Digest: protocol.DigestOf(spec), Size: uint64(len(spec)), Spec: spec, Position: protocol.Position{Epoch: 1, Generation: generation}}},
+	})
+	if err := c.b.Publish(c.t.Context(), broker.Message{Topic: topic.ForSite(topic.SiteDesired, plant), Payload: protocol.Marshal(&m), QoS: 1, Retain: true}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// installed waits until a node has the deployment.
+func (c *co) installed(node protocol.NodeID) {
+	c.t.Helper()
+	testpart.Eventually(c.t, "app is installed at "+string(node), func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.states[string(node)+"/app"] == lifecycle.Installed
+	})
+}
+
+// A site is an LO and its nodes.
+type site struct {
+	t    *testing.T
+	co   *co
+	o    lo.Options
+	lo   *lo.LO
+	stop func()
+	// nodes are those that run.
+	nodes map[protocol.NodeID]*node
+}
+
+// A node is an agent with its machine.
+type node struct {
+	disk   *simdisk.Disk
+	engine *memory.Engine
+	stop   func()
+}
+
+func newSite(t *testing.T, c *co, change ...func(*lo.Options)) *site {
+	t.Helper()
+	o := lo.DefaultOptions()
+	o.Site, o.StateDir, o.HTTP, o.MQTT, o.Logger, o.RootKeyFile = plant, t.TempDir(), "", "127.0.0.1:0", logger(t), c.root
+	o.CO.MQTT, o.CO.MaxBackoff = []string{"tcp://" + c.addr}, 100*time.Millisecond
+	for _, f := range change {
+		f(&o)
+	}
+	s := &site{t: t, co: c, o: o, nodes: map[protocol.NodeID]*node{}}
+	s.start()
+	s.o.MQTT = s.lo.MQTTAddr()
+	return s
+}
+
+func (s *site) start() {
+	s.t.Helper()
+	l, err := lo.New(s.o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.lo, s.stop = l, testpart.Start(s.t, l)
+}
+
+// options are those of an agent of the site.
+func (s *site) options(name protocol.NodeID, n *node) en.Options {
+	o := en.DefaultOptions()
+	o.Site, o.Node, o.StateDir, o.Disk, o.Runtime, o.Logger, o.RootKeyFile = plant, name, "/state", n.disk, n.engine, logger(s.t), s.co.root
+	o.Labels = map[string]string{"name": string(name)}
+	o.LO.MQTT = []string{"tcp://" + s.lo.MQTTAddr()}
+	return o
+}
+
+// join starts an agent, with the disk that it had.
+func (s *site) join(name protocol.NodeID, change ...func(*en.Options)) *node {
+	s.t.Helper()
+	n := s.nodes[name]
+	if n == nil {
+		n = &node{disk: simdisk.New(rand.Uint64()), engine: memory.New(memory.Options{})}
+		s.nodes[name] = n
+	}
+	o := s.options(name, n)
+	for _, f := range change {
+		f(&o)
+	}
+	e, err := en.New(o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	n.stop = testpart.Start(s.t, e)
+	testpart.Eventually(s.t, string(name)+" is known", func() bool {
+		s.co.mu.Lock()
+		defer s.co.mu.Unlock()
+		return s.co.known[name]
+	})
+	return n
+}
