@@ -2,9 +2,11 @@ package en
 
 import (
 	"context"
+	"time"
 
 	"github.com/colonyfleet/colony/en/command"
 	"github.com/colonyfleet/colony/en/command/kinds/inventory"
+	"github.com/colonyfleet/colony/en/command/kinds/logs"
 	"github.com/colonyfleet/colony/en/command/kinds/netcheck"
 	probecommand "github.com/colonyfleet/colony/en/command/kinds/probe"
 	"github.com/colonyfleet/colony/en/command/kinds/pull"
@@ -27,6 +29,7 @@ func (e *EN) kinds(run Runtime) []command.Kind {
 		pull.New(pull.Options{Records: e.records, Pull: run.Pull}),
 		inventory.New(e.link.Look),
 		netcheck.New(netcheck.System()),
+		logs.New(logs.From(e.logs, e.now)),
 	}
 }
 
@@ -46,6 +49,14 @@ func (e *EN) openCommands(held *state.Contents, run Runtime) error {
 		Store: store, Uplink: e.link, Meta: meta, Entries: entries, SinceBoot: e.opts.SinceBoot, Random: e.opts.Random, Logger: e.log,
 	})
 	return err
+}
+
+// now is what the node takes for the time of day.
+func (e *EN) now() time.Time {
+	if e.opts.Now == nil {
+		return time.Now()
+	}
+	return e.opts.Now()
 }
 
 // takeCommand implements link.Options.Commands.

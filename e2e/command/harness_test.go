@@ -61,7 +61,8 @@ type co struct {
 	results  map[command.ID]map[protocol.NodeID][]command.Result
 	frames   map[command.ID][]command.Frame
 	states   map[string]lifecycle.State
-	known    map[protocol.NodeID]bool // whose inventory came
+	moves    map[string][]lifecycle.State // of the deployment on a node, each once
+	known    map[protocol.NodeID]bool     // whose inventory came
 }
 
 func newCO(t *testing.T) *co {
@@ -69,7 +70,7 @@ func newCO(t *testing.T) *co {
 	c := &co{
 		t: t, keys: signtest.New(t, 1), root: filepath.Join(t.TempDir(), "root.pub"), addr: "127.0.0.1:0", decode: stream.NewDecoder(1),
 		clock: time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC), since: time.Now(), // far from that of the machine
-		taken: map[command.ID][]command.Taken{}, results: map[command.ID]map[protocol.NodeID][]command.Result{}, frames: map[command.ID][]command.Frame{}, states: map[string]lifecycle.State{}, known: map[protocol.NodeID]bool{},
+		taken: map[command.ID][]command.Taken{}, results: map[command.ID]map[protocol.NodeID][]command.Result{}, frames: map[command.ID][]command.Frame{}, states: map[string]lifecycle.State{}, known: map[protocol.NodeID]bool{}, moves: map[string][]lifecycle.State{},
 	}
 	encoded, err := keyfile.EncodePublic(c.keys.Root())
 	if err != nil {
@@ -185,7 +186,11 @@ func (c *co) apply(e protocol.Event) {
 	case protocol.StatusEvent:
 		var m protocol.DeploymentStatus
 		if protocol.Unmarshal(e.Body, &m) == nil {
-			c.states[string(m.Node)+"/"+string(m.Deployment)] = m.State
+			at := string(m.Node) + "/" + string(m.Deployment)
+			c.states[at] = m.State
+			if seen := c.moves[at]; m.Actor == lifecycle.EN && (len(seen) == 0 || seen[len(seen)-1] != m.State) {
+				c.moves[at] = append(seen, m.State)
+			}
 		}
 	}
 }
@@ -322,6 +327,8 @@ type node struct {
 	stop   func()
 }
 
+func newDisk() *simdisk.Disk { return simdisk.New(rand.Uint64()) }
+
 func newSite(t *testing.T, c *co, change ...func(*lo.Options)) *site {
 	t.Helper()
 	o := lo.DefaultOptions()
@@ -359,7 +366,7 @@ func (s *site) join(name protocol.NodeID, change ...func(*en.Options)) *node {
 	s.t.Helper()
 	n := s.nodes[name]
 	if n == nil {
-		n = &node{disk: simdisk.New(rand.Uint64()), engine: memory.New(memory.Options{})}
+		n = &node{disk: newDisk(), engine: memory.New(memory.Options{})}
 		s.nodes[name] = n
 	}
 	o := s.options(name, n)

@@ -50,7 +50,7 @@ func run(ctx context.Context, source Source, r command.Request) error {
 	if fault := <-read; err == nil {
 		err = fault
 	}
-	if protocol.KindOf(err) == protocol.NotFound {
+	if is(err, protocol.NotFound) {
 		return command.Failf(wire.NoSuchSubject, "%v", err)
 	}
 	return err
@@ -60,7 +60,7 @@ func run(ctx context.Context, source Source, r command.Request) error {
 func pump(ctx context.Context, from iter.Seq2[wire.LogLine, error], lines chan<- wire.LogLine) error {
 	for line, err := range from {
 		if err != nil {
-			return fmt.Errorf("read log: %w", err)
+			return fmt.Errorf("read log: %w", err) // a Failure stays one
 		}
 		select {
 		case lines <- line:

@@ -1,0 +1,90 @@
+package logs
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/en/command"
+	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/protocol"
+	wire "github.com/colonyfleet/colony/protocol/command"
+)
+
+// From returns the Source that a Reader is. now is the clock of the node, by which lines have their times.
+func From(reader logs.Reader, now func() time.Time) Source {
+	return func(ctx context.Context, r wire.LogRequest) iter.Seq2[wire.LogLine, error] {
+		return func(yield func(wire.LogLine, error) bool) {
+			request, err := requestOf(ctx, reader, r, now())
+			if err != nil {
+				yield(wire.LogLine{}, err)
+				return
+			}
+			for e, err := range reader.Read(ctx, request) {
+				if !yield(lineOf(e), err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// requestOf returns what to ask a Reader for. A container that is named without its component is looked for.
+func requestOf(ctx context.Context, reader logs.Reader, r wire.LogRequest, now time.Time) (logs.Request, error) {
+	q := logs.Request{
+		Deployment: r.Deployment, Component: r.Component, Container: r.Container, Previous: r.Previous, Follow: r.Follow, Grep: r.Grep,
+		Tail: int(min(r.Tail, wire.MaxTail)),
+	}
+	if r.SinceMillis > 0 {
+		q.Since = now.Add(-time.Duration(min(r.SinceMillis, 1<<40)) * time.Millisecond)
+	}
+	if r.Stream != "" {
+		q.Streams = []logs.Stream{logs.Stream(r.Stream)}
+	}
+	if q.Container != "" && q.Component == "" {
+		all, err := reader.List(ctx)
+		if err != nil {
+			return q, err
+		}
+		var in []string
+		for _, l := range all {
+			if l.Deployment == q.Deployment && l.Container == q.Container && !slices.Contains(in, l.Component) {
+				in = append(in, l.Component)
+			}
+		}
+		if len(in) > 1 {
+			return q, command.Failf(wire.BadArguments, "container %s is in the components %s: name one", q.Container, strings.Join(in, ", "))
+		}
+		if len(in) == 0 {
+			return q, q.NotFound(all)
+		}
+		q.Component = in[0]
+	}
+	if err := q.Validate(); err != nil {
+		return q, command.Failf(wire.BadArguments, "%v", err)
+	}
+	return q, nil
+}
+
+// lineOf returns an entry as it goes up.
+func lineOf(e logs.Entry) wire.LogLine {
+	l := wire.LogLine{Component: e.Component, Container: e.Container, Stream: string(e.Stream), Text: e.Text, CutBytes: uint64(max(e.Cut, 0))}
+	if e.Stream == logs.Mixed {
+		l.Stream = ""
+	}
+	if !e.Time.IsZero() {
+		l.UnixMillis = e.Time.UnixMilli()
+	}
+	if e.Gap != nil {
+		l.LostBytes = uint64(max(e.Gap.Bytes, 0))
+		if !e.Gap.LinesUnknown {
+			l.LostLines = uint64(max(e.Gap.Lines, 0))
+		}
+	}
+	return l
+}
+
+// is reports whether an error is of a kind.
+func is(err error, kind protocol.Kind) bool { return err != nil && protocol.KindOf(err) == kind }
