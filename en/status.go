@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/sign"
 )
 
@@ -53,6 +54,17 @@ func (e *EN) writeMetrics(w io.Writer) {
 		gauge("colony_en_revocations_number", "Number of the list of revoked keys in force; 0: there is none.", number)
 		byReason("colony_en_revocations_refused_total", "Lists of revoked keys that were refused, by the reason.", e.identity.Refused())
 	}
+	commands := e.commands.Totals()
+	gauge("colony_en_commands_running", "Commands that are executed now.", uint64(commands.Running))
+	gauge("colony_en_commands_waiting", "Commands that wait to be executed, or for the time of the CO.", uint64(commands.Waiting))
+	gauge("colony_en_commands_held", "Commands that the agent remembers, so that none is executed twice.", uint64(commands.Held))
+	begin("colony_en_commands_total", "counter", "Commands that have ended, by state.")
+	for _, state := range command.States() {
+		if state.Ended() {
+			_, _ = fmt.Fprintf(w, "colony_en_commands_total{state=%q} %d\n", state, commands.Results[state])
+		}
+	}
+	byReason("colony_en_commands_refused_total", "Commands that the CO did not sign, by the reason.", commands.Refused)
 	begin("colony_en_deployments", "gauge", "Deployments on the node, by state.")
 	for _, state := range slices.Sorted(maps.Keys(states)) {
 		_, _ = fmt.Fprintf(w, "colony_en_deployments{state=%q} %d\n", state, states[state])

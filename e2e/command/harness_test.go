@@ -30,16 +30,28 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(agentDir); dir != "" {
+		if err := agent(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const plant = protocol.SiteID("plant")
 
-func logger(t *testing.T) *slog.Logger {
-	t.Helper()
+func plainLogger() *slog.Logger {
 	if os.Getenv("COLONY_TEST_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
+
+func logger(t *testing.T) *slog.Logger {
+	t.Helper()
+	return plainLogger()
 }
 
 // A co is the CO's end: a real broker, and what its database would hold.
