@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -241,6 +242,27 @@ func TestOnce(t *testing.T) {
 	c.ends(m.ID, "n1", command.Done, "")
 	if list, err := n.engine.List(t.Context()); err != nil || list[0].Restarts != 1 {
 		t.Errorf("%+v, %v; want one restart", list, err)
+	}
+}
+
+// TestRestartIsNoCrash restarts a container that is not proven yet more often than it may crash.
+func TestRestartIsNoCrash(t *testing.T) {
+	t.Parallel()
+	c := newCO(t)
+	s := newSite(t, c)
+	n := s.join("n1")
+	c.desire(1, protocol.Container{Name: "web", Image: "r/web", Restart: protocol.Restart{Policy: protocol.RestartAlways}})
+	c.installed("n1")
+	for range 10 {
+		c.ends(c.send(c.command(command.Restart, command.Subject{Deployment: "app"})), "n1", command.Done, "")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if got := fmt.Sprint(c.moves["n1/app"]); got != "[INSTALLING INSTALLED]" {
+		t.Errorf("states %s", got)
+	}
+	if list, err := n.engine.List(t.Context()); err != nil || len(list) != 1 || list[0].Restarts != 10 {
+		t.Errorf("%+v, %v", list, err)
 	}
 }
 

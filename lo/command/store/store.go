@@ -86,21 +86,22 @@ func (s *Store) load(id command.ID) (held *members.Held, damage *statefile.Damag
 	var bodies [][]byte
 	one := &members.Held{}
 	l, found, err := recordlog.OpenAt(s.options(id), func(body []byte, at int64, lost uint64) error {
-		bodies = append(bodies, body)
-		if len(bodies) == 1 {
-			if err := protocol.Unmarshal(body, &one.Record); err != nil {
+		if len(bodies) == 0 {
+			var r members.Record
+			if err := protocol.Unmarshal(body, &r); err != nil {
 				return err
 			}
-			if one.Record.ID != id || lost > 0 {
-				return fmt.Errorf("it begins with command %q", one.Record.ID)
+			if r.ID != id || lost > 0 {
+				return fmt.Errorf("it does not begin with command %q", id)
 			}
+			one.Record, bodies = r, append(bodies, body)
 			return nil
 		}
 		r := members.Result{Where: members.Where{At: at, Size: len(body)}}
 		if err := command.Unmarshal(body, &r.Result); err != nil {
 			return err
 		}
-		one.Results = append(one.Results, r)
+		one.Results, bodies = append(one.Results, r), append(bodies, body)
 		return nil
 	})
 	if err != nil {
