@@ -59,10 +59,8 @@ func (e *EN) writeMetrics(w io.Writer) {
 	gauge("colony_en_commands_waiting", "Commands that wait to be executed, or for the time of the CO.", uint64(commands.Waiting))
 	gauge("colony_en_commands_held", "Commands that the agent remembers, so that none is executed twice.", uint64(commands.Held))
 	begin("colony_en_commands_total", "counter", "Commands that have ended, by state.")
-	for _, state := range command.States() {
-		if state.Ended() {
-			_, _ = fmt.Fprintf(w, "colony_en_commands_total{state=%q} %d\n", state, commands.Results[state])
-		}
+	for _, state := range command.States()[1:] { // without running
+		_, _ = fmt.Fprintf(w, "colony_en_commands_total{state=%q} %d\n", state, commands.Results[state])
 	}
 	byReason("colony_en_commands_refused_total", "Commands that the CO did not sign, by the reason.", commands.Refused)
 	begin("colony_en_deployments", "gauge", "Deployments on the node, by state.")

@@ -7,10 +7,9 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/memory"
 	"github.com/colonyfleet/colony/internal/testpart"
+	"github.com/colonyfleet/colony/internal/testproc"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
@@ -76,21 +76,10 @@ func agent(dir string) error {
 // process starts the agent as a process of its own, and returns what kills it.
 func process(t *testing.T, dir, address string) (kill func()) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0]) //nolint:gosec,noctx // the test itself
-	cmd.Env = append(os.Environ(), agentDir+"="+dir, agentLO+"="+address)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := false
-	kill = func() {
-		if !done {
-			done = true
-			_ = cmd.Process.Kill() // SIGKILL
-			_ = cmd.Wait()         // says that it was killed
-		}
-	}
+	p := testproc.New(t, "agent", filepath.Join(dir, "log"))
+	p.SetEnv(agentDir+"="+dir, agentLO+"="+address)
+	p.Start(os.Args[0])
+	kill = sync.OnceFunc(p.Kill)
 	t.Cleanup(kill)
 	return kill
 }
