@@ -29,6 +29,9 @@ const (
 	agentLO  = "COLONY_TEST_LO"
 )
 
+// stopping is how long a container takes to stop.
+const stopping = 20 * time.Millisecond
+
 // A seam is an engine that writes down what a restart of containers does, and does not come back from a step that the test names in a file.
 type seam struct {
 	*memory.Engine
@@ -53,6 +56,7 @@ func (s seam) reach(ctx context.Context, step string) {
 // Stop implements engine.Engine.
 func (s seam) Stop(ctx context.Context, id engine.ID, grace time.Duration) error {
 	s.reach(ctx, "before")
+	time.Sleep(stopping)
 	err := s.Engine.Stop(ctx, id, grace)
 	s.reach(ctx, "after")
 	return err
@@ -228,5 +232,72 @@ func TestUnderCuts(t *testing.T) {
 	}
 	if got := int(list[0].Restarts); got < done || got > len(restarts) {
 		t.Errorf("%d restarts of the container, %d of %d commands did it", got, done, len(restarts))
+	}
+}
+
+// TestRandomKills kills the agent with SIGKILL again and again while commands arrive, and now and then restarts the LO with it: each command ends, and no
+// restart was done more often than results say.
+func TestRandomKills(t *testing.T) {
+	t.Parallel()
+	c := newCO(t)
+	s := newSite(t, c)
+	dir := t.TempDir()
+	root, err := os.ReadFile(c.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "root.pub"), root, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kill := process(t, dir, s.lo.MQTTAddr())
+	c.desire(1, protocol.Container{Name: "web", Image: "r/web", Restart: protocol.Restart{Policy: protocol.RestartAlways}})
+	c.installed("n1")
+	random := rand.New(rand.NewPCG(7, 8)) //nolint:gosec // the choice of a test
+	var all []*command.Command
+	ended := func() (n int) {
+		for _, m := range all {
+			if st := c.last(m.ID, "n1").State; st != "" && st.Ended() {
+				n++
+			}
+		}
+		return n
+	}
+	for round := range 15 {
+		for range 8 {
+			m := c.command(command.Restart, command.Subject{Deployment: "app"}, "n1")
+			if random.IntN(4) == 0 {
+				m = c.command(command.Inventory, nil, "n1")
+			}
+			all = append(all, m)
+			c.send(m)
+		}
+		least := len(all) - 8 + random.IntN(9)
+		testpart.Eventually(t, fmt.Sprintf("%d commands have ended", least), func() bool { return ended() >= least })
+		kill()
+		if round%4 == 3 {
+			s.stop()
+			s.start()
+		}
+		kill = process(t, dir, s.lo.MQTTAddr())
+	}
+	testpart.Eventually(t, "each command has ended", func() bool { return ended() == len(all) })
+	count := map[command.State]int{}
+	for _, m := range all {
+		r := c.last(m.ID, "n1")
+		if m.Kind == command.Restart {
+			count[r.State]++
+		} else if r.State != command.Done {
+			t.Errorf("what may be repeated ended as %s %s", r.State, r.Code)
+		}
+	}
+	did := steps(t, dir, "before")
+	t.Logf("%d restarts of %d commands: %v", did, len(all), count)
+	if most := count[command.Done] + count[command.Unknown] + count[command.Failed]; did < count[command.Done] || did > most {
+		t.Errorf("%d restarts were begun, and results say %v", did, count)
+	}
+	for state := range count {
+		if state != command.Done && state != command.Unknown && state != command.Failed {
+			t.Errorf("%d restarts ended as %s", count[state], state)
+		}
 	}
 }

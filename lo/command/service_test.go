@@ -124,6 +124,13 @@ func (p *plant) journal(_ context.Context, facts []nodes.Fact) (uint64, error) {
 	return 1, nil
 }
 
+// fill has the journal be full, or have room.
+func (p *plant) fill(full bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.full = full
+}
+
 func (p *plant) publish(_ context.Context, name string, payload []byte, retained bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,23 +244,23 @@ func TestFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlant(t, 2)
 		defer func() { p.stop() }()
-		p.full = true
+		p.fill(true)
 		p.arrive(anID)
 		if len(p.taken) != 0 {
 			t.Error("taken without a journal")
 		}
-		p.full = false
+		p.fill(false)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if len(p.taken) != 1 {
 			t.Fatalf("taken %+v after the journal has room", p.taken)
 		}
 		p.answer(t0)
-		p.full = true
+		p.fill(true)
 		if err := p.report(node(0), wire.Done); protocol.KindOf(err) != protocol.Unavailable {
 			t.Errorf("a result without a journal: %v", err)
 		}
-		p.full = false
+		p.fill(false)
 		p.disk.Fail(func(op, _ string) error {
 			if op == "write" {
 				return syscall.ENOSPC

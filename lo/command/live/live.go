@@ -1,5 +1,5 @@
 // Package live carries what commands send live, such as the lines of a log that somebody follows, from the nodes of a site to the CO: as long as a
-// reader renews its lease, as much as it has given credit for, below all that is in a journal, and in pieces that keep the link
+// reader renews its lease, whose credit is handed on to the nodes, below all that is in a journal, and in pieces that keep the link
 // busy for a moment only. What has no room is left out, the oldest first, and counted.
 package live
 
@@ -68,7 +68,6 @@ type stream struct {
 	until   time.Time // the end of the lease
 	credit  command.Credit
 	forward bool // the credit is to be handed on
-	sent    uint64
 	frames  []frame
 	bytes   int
 	lost    map[protocol.NodeID]loss
@@ -258,7 +257,7 @@ func (l *Live) next() (name string, piece command.Frame, ok bool) {
 	for range l.streams {
 		l.turn++
 		s := l.streams[l.turn%len(l.streams)]
-		if len(s.frames) == 0 || len(s.frames[0].Data) > 0 && s.sent >= s.credit.Bytes {
+		if len(s.frames) == 0 {
 			continue
 		}
 		f := l.pop(s)
@@ -274,7 +273,6 @@ func (l *Live) next() (name string, piece command.Frame, ok bool) {
 		piece.LostBytes += was.bytes
 		s.seq[f.node]++
 		piece.V, piece.Seq, piece.Node = protocol.Version, s.seq[f.node], f.node
-		s.sent += uint64(len(piece.Data)) + piece.LostBytes
 		return topic.ForCommand(topic.SiteLive, l.o.Site, string(s.id)), piece, true
 	}
 	return "", command.Frame{}, false

@@ -182,26 +182,6 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// TestCredit sends no more than the reader has given credit for.
-func TestCredit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l, e := harness(t, &gate{room: 100})
-		size := len(line(0))
-		credit(t, l, command.Credit{Bytes: uint64(10 * size)})
-		send(t, l, "n1", 0, 50, false)
-		synctest.Wait()
-		if got, _, _ := e.sums(t, "n1"); got < 10 || got > 12 {
-			t.Errorf("%d lines arrived with credit for 10", got)
-		}
-		credit(t, l, command.Credit{Bytes: 1 << 20})
-		synctest.Wait()
-		if got, lost, _ := e.sums(t, "n1"); got != 50 || lost != 0 {
-			t.Errorf("%d lines arrived, %d lost", got, lost)
-		}
-	})
-}
-
 // TestBounded has nodes send more than a link that is closed, and then cut, can take: memory is bounded, what is left out is counted, and the end
 // arrives.
 func TestBounded(t *testing.T) {
