@@ -75,6 +75,9 @@ type co struct {
 	states   map[string]lifecycle.State
 	moves    map[string][]lifecycle.State // of the deployment on a node, each once
 	known    map[protocol.NodeID]bool     // whose inventory came
+	delays   []time.Duration              // of the events, from the journal of the LO on
+	credited uint64                       // the bytes of a log that credit was given for last
+	renewed  time.Time                    // and when
 }
 
 func newCO(t *testing.T) *co {
@@ -177,6 +180,9 @@ func (c *co) batch(ctx context.Context, site protocol.SiteID, payload []byte) er
 }
 
 func (c *co) apply(e protocol.Event) {
+	if e.UnixMillis > 0 { // else it gave way to a later one
+		c.delays = append(c.delays, time.Since(time.UnixMilli(e.UnixMillis)))
+	}
 	switch e.Kind { //nolint:exhaustive // the others are not about commands
 	case protocol.CommandTaken:
 		var m command.Taken

@@ -19,6 +19,11 @@ const (
 	// steadyGain is the part of what the link has on the way that bulk fills, so that an event seldom finds something waiting. Once in probeEvery
 	// times of the way it sends more than that, to learn whether the link carries more.
 	steadyGain = 0.85
+	// On a link that loses, what is lost holds up all that follows it on the connection, events too: the part is halved with each such delay, and
+	// grows by regain with each piece that has none. That leaves little of such a link to bulk, and the events as they were.
+	regain = 0.002
+	// delayed is how many times longer than the way a piece takes that something was held up before.
+	delayed    = 1.6
 	probeGain  = 1.25
 	probeEvery = 12
 )
@@ -29,12 +34,30 @@ type Bulk struct {
 	gate   *Gate
 	ticket *ticket
 	turn   notify.Signal
+	share  share
+}
+
+// share is the part of what is on the way that bulk fills; protected by the lock of the gate.
+type share struct {
+	part   float64
+	halved time.Time // when it was last
+}
+
+// learn takes how long a piece took on a link with that way.
+func (s *share) learn(took, way time.Duration, now time.Time) {
+	switch {
+	case way == 0:
+	case took <= time.Duration(delayed*float64(way))+2*bulkTime:
+		s.part = min(s.part+regain, steadyGain)
+	case now.Sub(s.halved) > took: // else the same delay held up this one
+		s.part, s.halved = s.part/2, now
+	}
 }
 
 // Bulk returns a Bulk of the gate's link.
 func (g *Gate) Bulk() *Bulk {
 	turn := notify.New()
-	return &Bulk{gate: g, ticket: g.join(bulkPriority, turn), turn: turn}
+	return &Bulk{gate: g, ticket: g.join(bulkPriority, turn), turn: turn, share: share{part: steadyGain}}
 }
 
 // Room returns how large a piece may be, in bytes: what the link carries in 50 ms.
@@ -54,11 +77,11 @@ func (b *Bulk) Wait(ctx context.Context, n int) (end func(acked bool), err error
 	for {
 		now := time.Now()
 		wait := bulkTime
-		if b.gate.roomFor(n, now) {
+		if b.roomFor(n, now) {
 			var ok bool
 			if ok, wait = b.ticket.ask(n, now); ok {
 				p := b.ticket.begin(n, n, now)
-				return func(acked bool) { b.ticket.end(p, acked, time.Now()) }, nil
+				return func(acked bool) { b.end(p, acked, time.Now()) }, nil
 			}
 		}
 		if _, err := retry.SleepOr(ctx, min(wait, time.Second), b.turn.C()); err != nil {
@@ -68,8 +91,19 @@ func (b *Bulk) Wait(ctx context.Context, n int) (end func(acked bool), err error
 	}
 }
 
+// end takes that a piece was acknowledged, or given up.
+func (b *Bulk) end(p passage, acked bool, now time.Time) {
+	b.gate.mu.Lock()
+	if acked {
+		b.share.learn(now.Sub(p.began), b.gate.measure.path, now)
+	}
+	b.gate.mu.Unlock()
+	b.ticket.end(p, acked, now)
+}
+
 // roomFor reports whether n bytes more are on the way, and do not wait before the link.
-func (g *Gate) roomFor(n int, now time.Time) bool {
+func (b *Bulk) roomFor(n int, now time.Time) bool {
+	g := b.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.inFlight == 0 {
@@ -79,9 +113,9 @@ func (g *Gate) roomFor(n int, now time.Time) bool {
 	way := m.rate() * m.path.Seconds()
 	switch {
 	case !m.filled: // the link may carry more than is known
-		way = max(2*way, minAllowance)
-	case m.path == 0 || now.UnixNano()/int64(m.path)%probeEvery > 0:
-		way *= steadyGain
+		way = max(2*way, minAllowance) * b.share.part / steadyGain
+	case b.share.part < steadyGain || m.path == 0 || now.UnixNano()/int64(m.path)%probeEvery > 0:
+		way *= b.share.part
 	default:
 		way *= probeGain
 	}
