@@ -43,11 +43,11 @@ type share struct {
 	halved time.Time // when it was last
 }
 
-// learn takes how long a piece took on a link with that way.
-func (s *share) learn(took, way time.Duration, now time.Time) {
+// learn takes how long a piece took on a link whose way takes path.
+func (s *share) learn(took, path time.Duration, now time.Time) {
 	switch {
-	case way == 0:
-	case took <= time.Duration(delayed*float64(way))+2*bulkTime:
+	case path == 0:
+	case took <= time.Duration(delayed*float64(path))+2*bulkTime:
 		s.part = min(s.part+regain, steadyGain)
 	case now.Sub(s.halved) > took: // else the same delay held up this one
 		s.part, s.halved = s.part/2, now
