@@ -14,7 +14,7 @@ var tiers = []string{"co", "lo", "en"}
 // one name, that of its folder in each of them.
 var rooms = map[string][]string{
 	"api":      {"co", "lo"}, // what the tier serves by HTTP
-	"command":  {"lo", "en"},
+	"command":  {"co", "lo", "en"},
 	"data":     {"co", "lo"},
 	"desired":  {"co", "lo"},
 	"identity": {"co", "lo", "en"},
