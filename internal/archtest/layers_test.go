@@ -305,7 +305,7 @@ var packages = map[string]layer{
 	"bench/link/wire": kernel, "bench/link/process": kernel, "bench/machine": kernel, "bench/shortrun": kernel,
 	"bench/link": program, "bench/broker": program, "bench/co": program, "bench/mosquitto": program,
 	"e2e/identity": program, "e2e/link": program, "e2e/semantics": program, "e2e/down": program, "e2e/campaign": program, "e2e/people": program,
-	"e2e/command": program,
+	"e2e/command":           program,
 	"examples/images/hello": program, "examples/images/faulty": program,
 	"internal/archtest": program,
 }
