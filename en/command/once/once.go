@@ -18,8 +18,11 @@ const (
 	// MaxHeld bounds the commands that a node remembers. Past it those that came first are forgotten, and with them all that were issued
 	// before: none of them is executed any more.
 	MaxHeld = 1024
-	// MaxRunning is how many commands are executed at a time.
+	// MaxRunning is how many commands are executed at a time, beside live ones.
 	MaxRunning = 8
+	// MaxLive is how many live ones are, which last as long as somebody reads, and wait for it: they have places of their own, so that
+	// readers do not keep others from a node.
+	MaxLive = 16
 	// MaxWaiting is how many wait for that.
 	MaxWaiting = 64
 	// fresh is how old the time of the CO may be when a command begins.
@@ -81,13 +84,14 @@ type Ledger struct {
 	entries map[command.ID]*Entry
 	ids     []command.ID // of entries, in the order in which they came
 	waiting []waiting
-	running int
+	running int // without live ones
+	live    map[command.ID]struct{}
 }
 
 // New returns the Ledger of a node that can execute these kinds, with what was saved, in the order in which it was. Of one command the last
 // Entry counts. What was interrupted by a crash ends, or waits to be executed again: save are the entries that are to be saved for that.
 func New(node Node, kinds []command.Kind, meta Meta, saved []Entry, now time.Duration) (l *Ledger, save []Entry) {
-	l = &Ledger{node: node, kinds: kinds, meta: meta, created: now, entries: map[command.ID]*Entry{}}
+	l = &Ledger{node: node, kinds: kinds, meta: meta, created: now, entries: map[command.ID]*Entry{}, live: map[command.ID]struct{}{}}
 	if meta.Agent != node.Agent {
 		l.meta = Meta{Agent: node.Agent, KeySet: meta.KeySet}
 		return l, nil
@@ -177,6 +181,8 @@ func (l *Ledger) refusal(c *command.Command) (code command.Code, message string)
 		return command.Busy, "so many commands came since it was issued that the agent cannot know whether it has executed it: ask again"
 	case !slices.Contains(l.kinds, c.Kind):
 		return command.UnknownKind, fmt.Sprintf("the agent does not know commands of kind %q: upgrade it", c.Kind)
+	case isLive(c) && l.readers() >= MaxLive:
+		return command.Busy, fmt.Sprintf("%d readers follow what the node sends, which is the limit: end one, or ask again later", MaxLive)
 	case len(l.waiting) >= MaxWaiting:
 		return command.Busy, fmt.Sprintf("%d commands wait at the node: ask again later", MaxWaiting)
 	}
@@ -184,6 +190,23 @@ func (l *Ledger) refusal(c *command.Command) (code command.Code, message string)
 		return command.BadArguments, err.Error()
 	}
 	return "", ""
+}
+
+// isLive reports whether a command lasts as long as somebody reads what it sends.
+func isLive(c *command.Command) bool {
+	d, err := command.Lookup(c.Kind)
+	return err == nil && d.Live
+}
+
+// readers returns how many live commands are executed or wait.
+func (l *Ledger) readers() int {
+	n := len(l.live)
+	for _, w := range l.waiting {
+		if isLive(w.command) {
+			n++
+		}
+	}
+	return n
 }
 
 // end ends a command that is not executed.
@@ -248,8 +271,7 @@ func (l *Ledger) Decide(now time.Duration) Decision {
 		switch {
 		case !known || age > fresh:
 			d.Ask = true
-		case l.running < MaxRunning:
-			l.running++
+		case l.admit(w.command):
 			d.Begin = append(d.Begin, Beginning{w.command, l.begun(w.command), w.interrupted})
 			continue
 		}
@@ -261,6 +283,28 @@ func (l *Ledger) Decide(now time.Duration) Decision {
 		d.Next = Tick
 	}
 	return d
+}
+
+// admit takes a place for a command that begins, and reports false where there is none.
+func (l *Ledger) admit(c *command.Command) bool {
+	if isLive(c) { // there is one: see refusal
+		l.live[c.ID] = struct{}{}
+		return true
+	}
+	if l.running >= MaxRunning {
+		return false
+	}
+	l.running++
+	return true
+}
+
+// leave gives the place of a command back.
+func (l *Ledger) leave(id command.ID) {
+	if _, ok := l.live[id]; ok {
+		delete(l.live, id)
+		return
+	}
+	l.running--
 }
 
 // begun returns the entry of a command that begins.
@@ -320,7 +364,7 @@ func (l *Ledger) crowded(d *Decision) (forget []command.ID) {
 
 // Ended takes the result of an execution, and returns the entry to be saved.
 func (l *Ledger) Ended(r command.Result) Entry {
-	l.running--
+	l.leave(r.ID)
 	e := *l.entries[r.ID]
 	e.Command, e.Result = nil, &r
 	l.put(e)
@@ -329,7 +373,7 @@ func (l *Ledger) Ended(r command.Result) Entry {
 
 // NotBegun says that a command could not begin, as its entry could not be saved. It waits on.
 func (l *Ledger) NotBegun(b Beginning, now time.Duration) {
-	l.running--
+	l.leave(b.Command.ID)
 	if !b.interrupted {
 		delete(l.entries, b.Command.ID)
 		l.ids = slices.DeleteFunc(l.ids, func(id command.ID) bool { return id == b.Command.ID })
@@ -356,5 +400,5 @@ func (l *Ledger) Acked(id command.ID) Entry {
 
 // Count returns how many commands wait, are executed, and are remembered.
 func (l *Ledger) Count() (waiting, running, held int) {
-	return len(l.waiting), l.running, len(l.entries)
+	return len(l.waiting), l.running + len(l.live), len(l.entries)
 }

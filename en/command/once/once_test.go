@@ -71,6 +71,45 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestLive has readers take all places that live commands have: others begin all the same, and one reader more is refused at once.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	l, _ := New(me, append(kinds, command.Logs), Meta{Agent: "a1", BornMillis: 1}, nil, 0)
+	follow := func(n int) *command.Command {
+		c := issue(n, command.Logs, t0, time.Hour)
+		c.Args = protocol.Marshal(command.LogRequest{Subject: command.Subject{Deployment: "app"}, Follow: true})
+		return c
+	}
+	answered(l, t0, 0)
+	for n := range MaxLive {
+		if got := result(l.Received(follow(n), 0)); got != "none" {
+			t.Fatalf("reader %d: %s", n, got)
+		}
+	}
+	if got := result(l.Received(follow(100), 0)); got != "refused busy" {
+		t.Errorf("one reader too many, while they wait: %s", got)
+	}
+	if d := l.Decide(0); len(d.Begin) != MaxLive {
+		t.Fatalf("%d readers begin", len(d.Begin))
+	}
+	if got := result(l.Received(follow(101), 0)); got != "refused busy" {
+		t.Errorf("one reader too many: %s", got)
+	}
+	for n := range MaxRunning {
+		l.Received(issue(200+n, command.Restart, t0, time.Hour), 0)
+	}
+	if d := l.Decide(0); len(d.Begin) != MaxRunning {
+		t.Errorf("%d restarts begin beside the readers, want %d", len(d.Begin), MaxRunning)
+	}
+	l.Ended(command.Result{V: 1, ID: id(0), Node: me.Name, State: command.Done})
+	if got := result(l.Received(follow(102), 0)); got != "none" {
+		t.Errorf("a reader, after one has ended: %s", got)
+	}
+	if waiting, running, _ := l.Count(); waiting != 1 || running != MaxLive-1+MaxRunning {
+		t.Errorf("%d wait and %d are executed", waiting, running)
+	}
+}
+
 func TestTime(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
