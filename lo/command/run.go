@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -122,7 +123,7 @@ func (s *Service) take(ctx context.Context, o offer) error {
 		s.mu.Unlock()
 		return nil
 	case open >= members.MaxOpen:
-		return s.refuse(ctx, o.id, wire.Busy, "the site has 256 commands that have not ended")
+		return s.refuse(ctx, o.id, wire.Busy, fmt.Sprintf("the site has %d commands that have not ended, which is the limit: cancel some, or ask again when they have", open))
 	}
 	return s.accept(ctx, c, o.payload)
 }
@@ -146,6 +147,7 @@ func (s *Service) accept(ctx context.Context, c *wire.Command, envelope []byte) 
 		return err
 	}
 	s.mu.Lock()
+	full := s.site.Crowded(record.Nodes)
 	s.site.Add(record, s.o.SinceBoot())
 	s.mu.Unlock()
 	s.log.InfoContext(ctx, "command taken", "command_id", string(c.ID), "kind", string(c.Kind), "nodes", len(record.Nodes), "code", string(record.Code), "actor", c.Actor)
@@ -161,6 +163,11 @@ func (s *Service) accept(ctx context.Context, c *wire.Command, envelope []byte) 
 	var ended []wire.Result
 	for _, n := range unknown {
 		ended = append(ended, members.Unknown(c.ID, n))
+	}
+	for _, n := range full {
+		if !slices.Contains(unknown, n) {
+			ended = append(ended, members.Busy(c.ID, n))
+		}
 	}
 	return s.write(ctx, ended...)
 }

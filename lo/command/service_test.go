@@ -297,6 +297,41 @@ func TestFaults(t *testing.T) {
 	})
 }
 
+// TestNodeAway fills a node that is away with commands: what comes after that is refused for that node alone, and others get it.
+func TestNodeAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant(t, 2)
+		defer func() { p.stop() }()
+		send := func(n int, nodes ...protocol.NodeID) {
+			id := wire.ID(fmt.Sprintf("%032x", n))
+			statement, err := wire.Sign(p.co.Key, &wire.Command{V: 1, ID: id, Site: "plant", Kind: wire.Inventory, Nodes: nodes, IssuedMillis: t0, DeadlineMillis: t0 + time.Hour.Milliseconds()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.take(id, protocol.Marshal(&wire.Envelope{V: 1, Statement: statement, KeySet: p.co.KeySet}))
+		}
+		send(1, node(0))
+		p.answer(t0)
+		for n := range wire.MaxPerNode - 1 {
+			send(2+n, node(0))
+		}
+		if len(p.results[node(0)]) != 0 {
+			t.Fatalf("results of a node that is away: %+v", p.results[node(0)])
+		}
+		send(1000, node(0), node(1))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if r := p.results[node(0)]; len(r) != 1 || r[0].State != wire.Refused || r[0].Code != wire.Busy || !r[0].ByLO {
+			t.Errorf("for the node that is away: %+v, want that it is refused", r)
+		}
+		name := topic.ForNodeCommand(topic.NodeCommand, "plant", node(1), fmt.Sprintf("%032x", 1000))
+		if last := p.taken[len(p.taken)-1]; last.Code != "" || p.retained[name] == 0 {
+			t.Errorf("taken as %+v, and not published to the other node", last)
+		}
+	})
+}
+
 // TestAsked answers nodes that ask for the time: with the latest that it can be, or that it is not known; and then it asks itself.
 func TestAsked(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,8 @@ func ParseID(s string) (ID, error) {
 const (
 	// MaxNodes bounds the nodes that a command names; a selection by labels has no bound.
 	MaxNodes = 1000
+	// MaxPerNode bounds the commands that are open at one node. An LO ends those past it as refused, for that node alone.
+	MaxPerNode = 128
 	// MaxArgs bounds the encoded arguments of a command, in bytes.
 	MaxArgs = 16 << 10
 	// MaxOutput bounds the output of a result, in bytes; what is longer is cut, and says so. What is larger by its nature is live.

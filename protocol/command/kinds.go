@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -33,18 +34,31 @@ type Definition struct {
 	Live bool
 	// Budget is the default of Command.Budget, in bytes.
 	Budget uint64
+	// Limit is how long a node executes it, at most. The tiers above wait for its end as long.
+	Limit time.Duration
 }
 
 // Definitions are those of all kinds, in their order.
 func Definitions() []Definition {
 	return []Definition{
-		{Kind: Restart, About: "restart the containers of a deployment, or one of them"},
-		{Kind: Probe, About: "run the health checks of a deployment now", Repeatable: true},
-		{Kind: Pull, About: "pull the images of a deployment now, before it needs them", Repeatable: true},
-		{Kind: Inventory, About: "look at the machine again and report it", Repeatable: true},
-		{Kind: Check, About: "try to reach an address from the node: by name, by ping or by a connection", Repeatable: true},
-		{Kind: Logs, About: "read or follow the log of a container", Repeatable: true, Live: true, Budget: 1 << 30},
+		{Kind: Restart, About: "restart the containers of a deployment, or one of them", Limit: 10 * time.Minute},
+		{Kind: Probe, About: "run the health checks of a deployment now", Repeatable: true, Limit: 2 * time.Minute},
+		{Kind: Pull, About: "pull the images of a deployment now, before it needs them", Repeatable: true, Limit: time.Hour},
+		{Kind: Inventory, About: "look at the machine again and report it", Repeatable: true, Limit: time.Minute},
+		{Kind: Check, About: "try to reach an address from the node: by name, by ping or by a connection", Repeatable: true, Limit: 2 * time.Minute},
+		{Kind: Logs, About: "read or follow the log of a container", Repeatable: true, Live: true, Budget: 1 << 30, Limit: 12 * time.Hour},
 	}
+}
+
+// LimitOf returns how long a node executes a command of a kind, at most; of one that is not known the longest limit that there is.
+func LimitOf(kind Kind) (limit time.Duration) {
+	for _, d := range Definitions() {
+		if d.Kind == kind {
+			return d.Limit
+		}
+		limit = max(limit, d.Limit)
+	}
+	return limit
 }
 
 // Lookup returns the definition of a kind.

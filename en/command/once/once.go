@@ -23,8 +23,9 @@ const (
 	// MaxLive is how many live ones are, which last as long as somebody reads, and wait for it: they have places of their own, so that
 	// readers do not keep others from a node.
 	MaxLive = 16
-	// MaxWaiting is how many wait for that.
-	MaxWaiting = 64
+	// MaxWaiting is how many wait for that: more than an LO has open for a node, so that none that a site has taken is refused for want of
+	// room. Arguments are small (command.MaxArgs).
+	MaxWaiting = 2 * command.MaxPerNode
 	// fresh is how old the time of the CO may be when a command begins.
 	fresh = time.Minute
 	// patience is how long a command waits for the time of the CO, at most.

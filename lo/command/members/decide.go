@@ -91,8 +91,9 @@ func (s *Site) decide(d *Decision, e *entry, now time.Duration) (waits bool) {
 		switch {
 		case m.ended():
 		case m.state == command.Running:
+			longest := command.LimitOf(e.Kind) + slack
 			if known && latest > e.DeadlineMillis+longest.Milliseconds() || !known && now-e.since > life(e)+longest {
-				d.End = append(d.End, e.by(m.node, command.Unknown, command.NodeAway, "the node began it, and did not report an end within two hours after the deadline"))
+				d.End = append(d.End, e.by(m.node, command.Unknown, command.NodeAway, fmt.Sprintf("the node began it, and did not report an end within %s after the deadline", longest)))
 			}
 		case e.withdrawn:
 			d.End = append(d.End, e.by(m.node, command.Expired, command.Withdrawn, "it was taken back before the node reported that it began"))

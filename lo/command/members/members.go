@@ -17,14 +17,16 @@ import (
 const (
 	// Grace is how long after the deadline of a command the LO waits for what its nodes say.
 	Grace = 30 * time.Second
-	// longest is how long after the deadline a node may still execute a command, before nothing more is expected of it.
-	longest = 2 * time.Hour
+	// slack is how long after the deadline, and after the longest time that a node may take for a command of its kind, nothing more is
+	// expected of it: the node may be away, and have begun again.
+	slack = 2 * time.Hour
 	// forgetAfter is how long after its deadline a command that has ended is forgotten: twice the longest life.
 	forgetAfter = 2 * command.MaxLifeMillis * time.Millisecond
 	// MaxHeld bounds the commands that a site holds. Past it those that ended first are forgotten first.
-	MaxHeld = 1024
-	// MaxOpen bounds those of them that have not ended.
-	MaxOpen = 256
+	MaxHeld = 4096
+	// MaxOpen bounds those of them that have not ended. What is open at one node is bounded by command.MaxPerNode, so that one that is
+	// away does not close the site for others.
+	MaxOpen = 2048
 	// fresh is how old the time of the CO may be before it is asked for again, while a command waits.
 	fresh = 10 * time.Minute
 	// askedByNode is how long the LO asks on after a node asked.
@@ -102,19 +104,21 @@ func (e *entry) live(latest int64, known bool) bool { return known && latest < e
 type Site struct {
 	Clock   cotime.Clock
 	entries map[command.ID]*entry
-	ids     []command.ID // in the order in which they came
+	ids     []command.ID            // in the order in which they came
+	open    map[protocol.NodeID]int // how many commands each node has not ended
 	ended   uint64
 	asked   time.Duration // when a node asked last, plus one; 0: none did
 }
 
 // New returns a Site without commands.
-func New() *Site { return &Site{entries: map[command.ID]*entry{}} }
+func New() *Site { return &Site{entries: map[command.ID]*entry{}, open: map[protocol.NodeID]int{}} }
 
 // Add adds a command that was written down.
 func (s *Site) Add(r Record, now time.Duration) {
 	e := &entry{Record: r, since: now}
 	for _, n := range r.Nodes {
 		e.members = append(e.members, member{node: n})
+		s.open[n]++
 	}
 	e.open = len(e.members)
 	s.entries[r.ID] = e
@@ -213,10 +217,29 @@ func (s *Site) Apply(r *command.Result, at Where) {
 	switch {
 	case was && !m.ended():
 		e.open++
+		s.open[m.node]++
 	case !was && m.ended():
 		e.open--
+		s.closed(m.node)
 	}
 	s.note(e)
+}
+
+// closed counts one command less that a node has not ended.
+func (s *Site) closed(n protocol.NodeID) {
+	if s.open[n]--; s.open[n] <= 0 {
+		delete(s.open, n)
+	}
+}
+
+// Crowded returns those of nodes that have as many open commands as a node may have.
+func (s *Site) Crowded(nodes []protocol.NodeID) (full []protocol.NodeID) {
+	for _, n := range nodes {
+		if s.open[n] >= command.MaxPerNode {
+			full = append(full, n)
+		}
+	}
+	return full
 }
 
 // Withdraw takes a command back for the nodes that have not begun; ok is false where none is left.
@@ -241,6 +264,13 @@ func (s *Site) NodeAsked(now time.Duration) { s.asked = now + 1 }
 
 // Forget forgets a command.
 func (s *Site) Forget(id command.ID) {
+	if e := s.entries[id]; e != nil {
+		for i := range e.members {
+			if !e.members[i].ended() {
+				s.closed(e.members[i].node)
+			}
+		}
+	}
 	delete(s.entries, id)
 	s.ids = slices.DeleteFunc(s.ids, func(have command.ID) bool { return have == id })
 }

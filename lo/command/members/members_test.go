@@ -108,6 +108,56 @@ func TestEndsOfTheLO(t *testing.T) {
 	}
 }
 
+// TestFollowed has a node send live for as long as its kind allows: the LO does not end that, and credit goes on to the node.
+func TestFollowed(t *testing.T) {
+	t.Parallel()
+	s := New()
+	r := record(1, 30*time.Second, "a")
+	r.Kind = command.Logs
+	s.Add(r, 0)
+	learn(s, t0, 0)
+	s.Apply(from(1, "a", command.Running), Where{})
+	for _, at := range []time.Duration{3 * time.Hour, command.LimitOf(command.Logs) + 30*time.Second} {
+		if d := s.Decide(at); len(d.End) != 0 || len(s.Open(id(1), 5)) != 1 {
+			t.Errorf("after %s: %+v", at, d.End)
+		}
+	}
+	if d := s.Decide(command.LimitOf(command.Logs) + 3*time.Hour); len(d.End) != 1 || d.End[0].State != command.Unknown {
+		t.Errorf("long after the longest time: %+v", d.End)
+	}
+	for _, d := range command.Definitions() {
+		if d.Limit <= 0 || d.Limit > forgetAfter/2 {
+			t.Errorf("kind %s: limit of %s, want one that ends before the LO forgets the command", d.Kind, d.Limit)
+		}
+	}
+}
+
+// TestCrowdedNode has one node, which is away, with as many open commands as it may have: others are free, and it is once some have ended.
+func TestCrowdedNode(t *testing.T) {
+	t.Parallel()
+	s := New()
+	for n := range command.MaxPerNode {
+		s.Add(record(n, time.Hour, "a"), 0)
+	}
+	if got := s.Crowded([]protocol.NodeID{"a", "b"}); len(got) != 1 || got[0] != "a" {
+		t.Errorf("%v have no room", got)
+	}
+	s.Apply(from(3, "a", command.Done), Where{})
+	if got := s.Crowded([]protocol.NodeID{"a", "b"}); len(got) != 0 {
+		t.Errorf("%v have no room, after an end", got)
+	}
+	s.Apply(&command.Result{V: 1, ID: id(4), Node: "a", State: command.Expired, ByLO: true}, Where{})
+	s.Apply(from(4, "a", command.Running), Where{}) // it does it after all
+	s.Add(record(1000, time.Hour, "a"), 0)
+	if got := s.Crowded([]protocol.NodeID{"a"}); len(got) != 1 {
+		t.Error("what the node opened again is not counted")
+	}
+	s.Forget(id(1000))
+	if got := s.Crowded([]protocol.NodeID{"a"}); len(got) != 0 {
+		t.Error("what was forgotten is counted")
+	}
+}
+
 // TestMany takes a command for ten thousand nodes: it is published at a bounded pace, and its end is found in as many results.
 func TestMany(t *testing.T) {
 	t.Parallel()

@@ -34,3 +34,11 @@ func Unknown(id command.ID, node protocol.NodeID) command.Result {
 		Message: fmt.Sprintf("the site has no node %s", node),
 	}
 }
+
+// Busy is the result for a node that has as many open commands as it may have.
+func Busy(id command.ID, node protocol.NodeID) command.Result {
+	return command.Result{
+		V: protocol.Version, ID: id, Node: node, State: command.Refused, Code: command.Busy, ByLO: true,
+		Message: fmt.Sprintf("the node has %d commands that have not ended, which is the limit: cancel some, or ask again when they have", command.MaxPerNode),
+	}
+}

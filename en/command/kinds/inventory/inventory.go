@@ -4,18 +4,15 @@ package inventory
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/colonyfleet/colony/en/command"
 	"github.com/colonyfleet/colony/protocol"
 	wire "github.com/colonyfleet/colony/protocol/command"
 )
 
-const limit = time.Minute
-
 // New returns the kind. look sends the inventory to the LO, and returns it once the LO has it.
 func New(look func(ctx context.Context) (protocol.Inventory, error)) command.Kind {
-	return command.Kind{Kind: wire.Inventory, Limit: limit, Run: func(ctx context.Context, _ command.Request) (string, error) {
+	return command.Kind{Kind: wire.Inventory, Limit: wire.LimitOf(wire.Inventory), Run: func(ctx context.Context, _ command.Request) (string, error) {
 		inv, err := look(ctx)
 		if err != nil {
 			return "", err

@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// limit is how long a log is followed.
-	limit = 12 * time.Hour
 	// gather is how long a line waits for others, so that they go together.
 	gather = 100 * time.Millisecond
 	// ahead is how many lines are read before there is credit for them.
@@ -27,7 +25,7 @@ type Source func(ctx context.Context, r wire.LogRequest) iter.Seq2[wire.LogLine,
 
 // New returns the kind.
 func New(source Source) command.Kind {
-	return command.Kind{Kind: wire.Logs, Limit: limit, Run: func(ctx context.Context, r command.Request) (string, error) {
+	return command.Kind{Kind: wire.Logs, Limit: wire.LimitOf(wire.Logs), Run: func(ctx context.Context, r command.Request) (string, error) {
 		return "", run(ctx, source, r)
 	}}
 }

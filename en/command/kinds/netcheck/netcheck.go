@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	limit = 2 * time.Minute
 	// patience is how long one attempt may take, apart how long it is to the next one.
 	patience = 5 * time.Second
 	apart    = time.Second
@@ -37,7 +36,7 @@ func System() Options {
 
 // New returns the kind.
 func New(o Options) command.Kind {
-	return command.Kind{Kind: wire.Check, Limit: limit, Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
+	return command.Kind{Kind: wire.Check, Limit: wire.LimitOf(wire.Check), Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
 }
 
 func (o Options) run(ctx context.Context, c *wire.Command) (string, error) {

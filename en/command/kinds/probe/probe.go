@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	limit = 2 * time.Minute
 	// usual is how long a probe may take where its container does not say it.
 	usual = 30 * time.Second
 	// together is how many containers are asked at a time.
@@ -34,7 +33,7 @@ type Options struct {
 
 // New returns the kind.
 func New(o Options) command.Kind {
-	return command.Kind{Kind: wire.Probe, Limit: limit, Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
+	return command.Kind{Kind: wire.Probe, Limit: wire.LimitOf(wire.Probe), Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
 }
 
 func (o Options) run(ctx context.Context, c *wire.Command) (string, error) {
@@ -95,7 +94,7 @@ func (o Options) ask(ctx context.Context, c *subject.Container) answer {
 		return a
 	}
 	timeout := usual
-	if ms := c.Spec.Health.TimeoutMillis; ms > 0 && time.Duration(ms)*time.Millisecond < limit {
+	if ms := c.Spec.Health.TimeoutMillis; ms > 0 && time.Duration(ms)*time.Millisecond < wire.LimitOf(wire.Probe) {
 		timeout = time.Duration(ms) * time.Millisecond
 	}
 	bounded, cancel := context.WithTimeout(ctx, timeout)

@@ -15,8 +15,6 @@ import (
 	wire "github.com/colonyfleet/colony/protocol/command"
 )
 
-const limit = time.Hour
-
 // Options are what the command needs of the agent.
 type Options struct {
 	Records func() []plan.Record
@@ -25,7 +23,7 @@ type Options struct {
 
 // New returns the kind.
 func New(o Options) command.Kind {
-	return command.Kind{Kind: wire.Pull, Limit: limit, Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
+	return command.Kind{Kind: wire.Pull, Limit: wire.LimitOf(wire.Pull), Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
 }
 
 func (o Options) run(ctx context.Context, c *wire.Command) (string, error) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/colonyfleet/colony/en/command"
 	"github.com/colonyfleet/colony/en/engine"
@@ -15,8 +14,6 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 	wire "github.com/colonyfleet/colony/protocol/command"
 )
-
-const limit = 10 * time.Minute
 
 // Options are what the command needs of the agent.
 type Options struct {
@@ -27,7 +24,7 @@ type Options struct {
 
 // New returns the kind.
 func New(o Options) command.Kind {
-	return command.Kind{Kind: wire.Restart, Limit: limit, Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
+	return command.Kind{Kind: wire.Restart, Limit: wire.LimitOf(wire.Restart), Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
 }
 
 func (o Options) run(ctx context.Context, c *wire.Command) (string, error) {
