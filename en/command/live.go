@@ -29,6 +29,7 @@ type Live struct {
 	budget uint64
 	frame  wire.Frame // that is being filled
 	seq    uint64
+	items  uint64 // of the frames so far
 
 	mu     sync.Mutex // protects what follows
 	credit uint64
@@ -127,9 +128,16 @@ func (l *Live) Flush() error {
 	if l.sent+size > l.budget {
 		return Failf(wire.BudgetUsed, "it has sent as much as it was allowed to: %d bytes", l.sent)
 	}
-	for !l.covered(size) {
+	for covered, credit := l.covered(size); !covered; {
 		if err := l.news.Wait(l.ctx); err != nil {
 			return err
+		}
+		was := credit
+		if covered, credit = l.covered(size); !covered && credit == was && l.sent > 0 {
+			// The reader renews the lease and gives no more: it may not know of what got lost on the way, and would never.
+			if err := l.write(l.ctx, wire.Frame{}); err != nil {
+				return err
+			}
 		}
 	}
 	m := l.frame
@@ -137,11 +145,11 @@ func (l *Live) Flush() error {
 	return l.write(l.ctx, m)
 }
 
-// covered reports whether there is credit for so many more bytes.
-func (l *Live) covered(size uint64) bool {
+// covered reports whether there is credit for so many more bytes, and all credit that there is.
+func (l *Live) covered(size uint64) (ok bool, credit uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sent+size <= l.credit
+	return l.sent+size <= l.credit, l.credit
 }
 
 // write sends a frame. One that the link did not take is lost, and counted in the next one.
@@ -151,6 +159,8 @@ func (l *Live) write(ctx context.Context, m wire.Frame) error {
 	l.mu.Lock()
 	l.sent += uint64(len(m.Data))
 	l.mu.Unlock()
+	l.items += m.Items
+	m.TotalItems, m.TotalBytes = l.items, l.sent
 	if err := l.send(ctx, m); err != nil {
 		l.frame.LostItems += m.Items + m.LostItems
 		l.frame.LostBytes += uint64(len(m.Data)) + m.LostBytes

@@ -254,6 +254,11 @@ type Frame struct {
 	// Code and Message say why it ended, as those of a Result. Absent: nothing is wrong.
 	Code    Code   `cbor:"8,keyasint,omitempty"`
 	Message string `cbor:"9,keyasint,omitempty"` // see Code. Absent: nothing is wrong.
+	// TotalItems and TotalBytes count what the node has had to send for the command up to and with this frame, also what was left out or
+	// lost on any way: what a receiver misses is exact by them, whoever begins to number anew. A frame without data has them to say so
+	// alone. Absent: nothing, or an agent or LO that does not count; what was lost is at least what LostItems and Seq say.
+	TotalItems uint64 `cbor:"10,keyasint,omitempty"`
+	TotalBytes uint64 `cbor:"11,keyasint,omitempty"` // see TotalItems, in bytes of Data. Absent: nothing, or it is not counted.
 }
 
 func (m *Frame) version() uint16 { return m.V }

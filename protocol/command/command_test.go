@@ -28,7 +28,7 @@ func whole() map[string]any {
 		"envelope":      Envelope{1, []byte{1}, []byte{2}},
 		"result":        Result{1, id, "gw-1", Failed, ExecutionFailed, "m", "o", true, 5, true},
 		"taken":         Taken{1, id, 2, NoNode, "m"},
-		"frame":         Frame{1, 7, "gw-1", 1, protocol.Marshal(LogLine{Text: "a"}), 3, 300, true, BudgetUsed, "m"},
+		"frame":         Frame{1, 7, "gw-1", 1, protocol.Marshal(LogLine{Text: "a"}), 3, 300, true, BudgetUsed, "m", 11, 900},
 		"credit":        Credit{1, 65536, true},
 		"time-ask":      TimeAsk{1, 1 << 60},
 		"time":          Time{1, 1 << 60, 1700000000000},

@@ -11,6 +11,7 @@ import (
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
+	sequence "github.com/colonyfleet/colony/protocol/items"
 )
 
 const (
@@ -26,6 +27,8 @@ const (
 	early = time.Second
 	// pace is the least time between two messages of credit.
 	pace = 100 * time.Millisecond
+	// levels is how deep an item may be.
+	levels = 16
 )
 
 // A key names a command at a site.
@@ -77,6 +80,9 @@ type sender struct {
 	read uint64 // bytes that it sent and that were read, or left out before what was read
 	// cost is that of frames that found no room since the last one that did, lostItems and lostBytes what they had.
 	cost, lostItems, lostBytes uint64
+	// totalItems and totalBytes are what it had had to send up to the last frame, where it counts that.
+	totalItems, totalBytes uint64
+	ended                  bool
 }
 
 // Open begins to collect what so many nodes send for a command. Close ends it. The error is of kind Unavailable where
@@ -121,6 +127,45 @@ func (h *Hub) Accept(site protocol.SiteID, id string, payload []byte) error {
 	return nil
 }
 
+// follow takes note of a frame, and makes what it says of losses complete. It reports false for one that came twice, or says nothing.
+func (s *sender) follow(f *command.Frame) bool {
+	if f.TotalBytes > 0 {
+		return s.count(f)
+	}
+	switch {
+	case f.Seq == 1 && s.seq > 1: // it begins again after a crash
+		s.seq = 0
+	case f.Seq <= s.seq:
+		return false // it came twice
+	}
+	if missed := f.Seq - s.seq - 1; missed > 0 {
+		// What they held is not known: to count them as full is what lets the node go on.
+		s.cost += missed * command.MaxFrame
+		f.LostItems = max(f.LostItems, 1) // at least
+	}
+	s.seq = f.Seq
+	return true
+}
+
+// count is follow by what the node itself has counted, whose LO may have lost frames, or number them anew after a crash.
+func (s *sender) count(f *command.Frame) bool {
+	items, bytes := f.TotalItems-min(f.TotalItems, s.totalItems), f.TotalBytes-min(f.TotalBytes, s.totalBytes)
+	if items == 0 && bytes == 0 && (!f.End || s.ended) {
+		return false
+	}
+	for f.Items > items { // it came before in part
+		n := sequence.First(f.Data, levels)
+		if n == 0 {
+			break
+		}
+		f.Items, f.Data = f.Items-1, f.Data[n:]
+	}
+	f.LostItems, f.LostBytes = items-min(items, f.Items), bytes-min(bytes, uint64(len(f.Data)))
+	s.totalItems, s.totalBytes = s.totalItems+items, s.totalBytes+bytes
+	s.seq, s.ended = f.Seq, s.ended || f.End
+	return true
+}
+
 // add queues a frame; where there is no room its data is left out, and counted in the next one.
 func (r *Reader) add(f command.Frame) {
 	r.mu.Lock()
@@ -134,18 +179,9 @@ func (r *Reader) add(f command.Frame) {
 		r.nodes[f.Node] = s
 		r.unheard--
 	}
-	switch {
-	case f.Seq == 1 && s.seq > 1: // it begins again after a crash
-		s.seq = 0
-	case f.Seq <= s.seq:
-		return // it came twice
+	if !s.follow(&f) {
+		return
 	}
-	if missed := f.Seq - s.seq - 1; missed > 0 {
-		// What they held is not known: to count them as full is what lets the node go on.
-		s.cost += missed * command.MaxFrame
-		f.LostItems = max(f.LostItems, 1) // at least
-	}
-	s.seq = f.Seq
 	s.cost += f.LostBytes + uint64(len(f.Data))
 	s.lostItems, s.lostBytes = s.lostItems+f.LostItems, s.lostBytes+f.LostBytes
 	if r.bytes+len(f.Data) > room || len(r.waiting) >= frames {

@@ -232,3 +232,65 @@ func TestLines(t *testing.T) {
 		}
 	}
 }
+
+// TestLost has the LO lose frames and number those that follow anew: what is missing is exact by what the node counts, what came before
+// is not given twice, and the node gets credit for all of it.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l link
+		h := live.New(l.publish)
+		r := open(t, h, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go r.Keep(ctx)
+		total, size := uint64(0), uint64(len(frame("a", 1, 100).Data))
+		next := func(seq uint64, lost uint64) command.Frame {
+			f := frame("a", seq, 100)
+			total += lost + 1
+			f.TotalItems, f.TotalBytes = total, total*size
+			return f
+		}
+		for seq := range uint64(100) {
+			accept(t, h, next(seq+1, 0))
+		}
+		again := next(2, 700) // the first of the new LO was lost, too
+		again.Data, again.Items = append(frame("a", 1, 100).Data, again.Data...), 2
+		accept(t, h, again)
+		accept(t, h, again)
+		both := next(3, 0)
+		both.Data, both.Items = append(again.Data[:size:size], both.Data...), 2 // the first of it came before
+		accept(t, h, both)
+		var items, lost, bytes uint64
+		take := func() {
+			for f, ok := r.Take(); ok; f, ok = r.Take() {
+				items, lost, bytes = items+f.Items, lost+f.LostItems, bytes+f.LostBytes+uint64(len(f.Data))
+			}
+		}
+		take()
+		if items != 103 || lost != 699 || bytes != total*size {
+			t.Errorf("%d items and %d lost, want 103 and 699; %d bytes of %d", items, lost, bytes, total*size)
+		}
+		// All that the credit allowed is lost: a frame without data says so.
+		silent := next(1, 2000)
+		silent.Items, silent.Data = 0, nil
+		accept(t, h, silent)
+		take()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		c, _ := l.last()
+		if lost != 699+2001 || c.Bytes < total*size+4*command.MaxFrame {
+			t.Errorf("%d lost, credit of %d bytes where the node has sent %d", lost, c.Bytes, total*size)
+		}
+		end := frame("a", 2, 0)
+		end.End, end.TotalItems, end.TotalBytes = true, total, total*size
+		accept(t, h, end)
+		accept(t, h, end)
+		if f, ok := r.Take(); !ok || !f.End || f.LostItems != 0 {
+			t.Errorf("the end: %+v", f)
+		}
+		if _, ok := r.Take(); ok {
+			t.Error("it ends twice")
+		}
+	})
+}

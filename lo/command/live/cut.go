@@ -32,5 +32,8 @@ func cut(f frame, room int) (piece command.Frame, rest *frame) {
 	piece = command.Frame{Items: count, Data: f.Data[:end], LostItems: f.LostItems, LostBytes: f.LostBytes}
 	r := frame{f.node, f.Frame}
 	r.Items, r.Data, r.LostItems, r.LostBytes = f.Items-count, f.Data[end:], 0, 0
+	if f.TotalBytes > 0 { // up to and with the piece alone
+		piece.TotalItems, piece.TotalBytes = f.TotalItems-min(r.Items, f.TotalItems), f.TotalBytes-min(uint64(len(r.Data)), f.TotalBytes)
+	}
 	return piece, &r
 }

@@ -295,7 +295,7 @@ func (l *Live) missed(name string, f *command.Frame) {
 	s.lost[f.Node] = loss{was.items + f.Items + f.LostItems, was.bytes + uint64(len(f.Data)) + f.LostBytes}
 	l.lost.Add(float64(len(f.Data)))
 	if f.End {
-		l.push(s, frame{f.Node, command.Frame{End: true, Code: f.Code, Message: f.Message}})
+		l.push(s, frame{f.Node, command.Frame{End: true, Code: f.Code, Message: f.Message, TotalItems: f.TotalItems, TotalBytes: f.TotalBytes}})
 	}
 }
 

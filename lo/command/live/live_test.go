@@ -220,3 +220,14 @@ func TestBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestCutCounts cuts a frame: each piece has the totals up to its own end.
+func TestCutCounts(t *testing.T) {
+	t.Parallel()
+	one := uint64(len(line(1)))
+	f := frame{"a", command.Frame{Items: 3, Data: append(append(line(1), line(2)...), line(3)...), TotalItems: 10, TotalBytes: 10 * one}}
+	piece, rest := cut(f, int(one)+1)
+	if rest == nil || piece.Items != 1 || piece.TotalItems != 8 || piece.TotalBytes != 8*one || rest.TotalItems != 10 || rest.TotalBytes != 10*one {
+		t.Errorf("piece %+v, rest %+v", piece, rest)
+	}
+}
