@@ -132,8 +132,8 @@ func (s *Subject) Has(component, container string) bool {
 const (
 	maxName = 255
 	maxGrep = 1024
-	// MaxTail bounds LogRequest.Tail.
-	MaxTail = 1_000_000
+	// MaxTail bounds LogRequest.Tail, on all tiers: an agent keeps the places of so many lines of each container in memory.
+	MaxTail = 100_000
 )
 
 // A Method is how a NetworkCheck tries.
@@ -178,7 +178,7 @@ type LogRequest struct {
 	Follow bool `cbor:"5,keyasint,omitempty" json:"follow,omitempty"`
 	// SinceMillis leaves out lines that are older, in milliseconds before the node begins. Absent: no line is too old.
 	SinceMillis uint64 `cbor:"6,keyasint,omitempty" json:"sinceMillis,omitempty"`
-	// Tail leaves out all but the last lines, at most MaxTail. Absent: none is left out.
+	// Tail leaves out all but the last lines of each container, at most MaxTail. Absent: none is left out.
 	Tail uint64 `cbor:"7,keyasint,omitempty" json:"tail,omitempty"`
 	// Grep leaves out lines that the regular expression (RE2) does not match. Absent: none is left out.
 	Grep string `cbor:"8,keyasint,omitempty" json:"grep,omitempty"`

@@ -35,7 +35,7 @@ type logsInput struct {
 	Previous   bool   `query:"previous" doc:"of the containers before those that run"`
 	Follow     bool   `query:"follow" doc:"go on with new lines until the client leaves"`
 	Since      string `query:"since" doc:"only lines of so long ago until now, such as 10m"`
-	Tail       int64  `query:"tail" minimum:"0" maximum:"1000000" doc:"only the last lines of each container; 0 or absent: all"`
+	Tail       int64  `query:"tail" minimum:"0" maximum:"100000" doc:"only the last lines of each container; 0 or absent: all"`
 	Grep       string `query:"grep" doc:"only lines that this regular expression (RE2) matches"`
 	Timestamps bool   `query:"timestamps" doc:"each line of text begins with its time, by the clock of the node"`
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
 )
 
 // A Reader reads the logs of one node. Its methods may be called concurrently.
@@ -38,7 +39,7 @@ const (
 	// MaxText is the longest Text, in bytes. The rest of a line is left out, and counted in Cut.
 	MaxText = 16 << 10
 	// MaxTail bounds Request.Tail.
-	MaxTail = 100_000
+	MaxTail = command.MaxTail
 	// MaxGrep bounds Request.Grep, in bytes.
 	MaxGrep = 1024
 	// TailNone asks for no line that is there already.
@@ -71,7 +72,7 @@ type Request struct {
 	// Since leaves out what was written before. As times are known to about a second, lines of the second before may
 	// be among those that are given; none that was written since is missing. Zero: from the beginning.
 	Since time.Time
-	// Tail asks for the last so many lines, of all streams together. 0: all that there are; TailNone: none.
+	// Tail asks for the last so many lines of each container, of its streams together. 0: all that there are; TailNone: none.
 	Tail int
 	// Follow goes on with what is written from then on, also over restarts and new versions of the containers.
 	Follow bool

@@ -113,6 +113,37 @@ func show(e logs.Entry) string {
 
 func all(*logs.Request) {}
 
+// TestTailOfEach has a container that writes much, and one that has written little before: each gives its last lines.
+func TestTailOfEach(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir(), same)
+	quiet := web
+	quiet.Name = "quiet"
+	for _, c := range []struct {
+		key   string
+		id    engine.ID
+		lines string
+	}{{"shop-quiet-1", quiet, "q1\nq2\nq3\n"}, {webKey, web, "w1\nw2\nw3\nw4\nw5\n"}} {
+		out, _, err := s.Begin(c.key, c.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(out, os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString(c.lines); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := read(t, s, func(r *logs.Request) { r.Tail = 2 })
+	slices.Sort(got)
+	want(t, got, "stdout 0 2 q2", "stdout 0 3 q3", "stdout 0 4 w4", "stdout 0 5 w5")
+}
+
 func want(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if d := cmp.Diff(want, got); d != "" {

@@ -168,26 +168,42 @@ func (rd *reading) open(w window) error {
 	return nil
 }
 
-// skip reads all once, and lets each source begin at the first of the last lines that are asked for.
+// last are the places of the last lines of a container.
+type last struct {
+	ring  []position
+	count int
+}
+
+type position struct {
+	source *source
+	offset int64
+}
+
+// skip reads all once, and lets each source begin at the first of the last lines of its container that are asked for.
 func (rd *reading) skip(ctx context.Context) error {
-	type position struct {
-		source *source
-		offset int64
-	}
 	tail := max(rd.request.Tail, 0)
-	var last []position // a ring
-	count := 0
+	of, all := map[*source]*last{}, map[engine.ID]*last{}
+	for _, src := range rd.sources {
+		src.log.mu.RLock()
+		id := src.log.id
+		src.log.mu.RUnlock()
+		if all[id] == nil {
+			all[id] = &last{}
+		}
+		of[src] = all[id]
+	}
 	if tail > 0 {
 		err := rd.each(ctx, func(src *source, e *logs.Entry) bool {
 			if e.Gap != nil || !rd.filter.Wants(*e) {
 				return true
 			}
-			if len(last) < tail {
-				last = append(last, position{src, e.Offset})
+			l, at := of[src], position{src, e.Offset}
+			if len(l.ring) < tail {
+				l.ring = append(l.ring, at)
 			} else {
-				last[count%tail] = position{src, e.Offset}
+				l.ring[l.count%tail] = at
 			}
-			count++
+			l.count++
 			return true
 		})
 		if err != nil {
@@ -195,18 +211,21 @@ func (rd *reading) skip(ctx context.Context) error {
 		}
 	}
 	first := map[*source]int64{}
-	for _, p := range last {
-		if at, ok := first[p.source]; !ok || p.offset < at {
-			first[p.source] = p.offset
+	for _, l := range all {
+		for _, p := range l.ring {
+			if at, ok := first[p.source]; !ok || p.offset < at {
+				first[p.source] = p.offset
+			}
 		}
 	}
 	for n, src := range rd.sources {
 		anew := &source{log: src.log, stream: src.stream, file: src.file, from: src.from, to: src.to, final: src.final, buffer: src.buffer}
+		more := of[src].count > tail
 		if at, ok := first[src]; tail == 0 {
 			anew.from = src.to
-		} else if count > tail && !ok {
+		} else if more && !ok {
 			anew.from = src.begin // a line that has no end yet
-		} else if count > tail {
+		} else if more {
 			anew.from = at
 		}
 		rd.sources[n] = anew
