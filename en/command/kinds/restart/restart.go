@@ -5,6 +5,7 @@ package restart
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/colonyfleet/colony/en/command"
@@ -46,6 +47,9 @@ func (o Options) run(ctx context.Context, c *wire.Command) (string, error) {
 	}
 	if err == nil && len(done) == 0 {
 		err = errors.New("there was nothing to restart: its containers have done their work; name one to start it again")
+	}
+	if len(done) > 0 && rec.Recovers() {
+		fmt.Fprintf(&b, "the deployment has FAILED (%s), and is INSTALLED again once all its containers have run for a minute without a break\n", rec.Code)
 	}
 	return b.String(), err
 }
