@@ -73,7 +73,7 @@ func New(o Options) *Server {
 
 // Run serves until Stop.
 func (s *Server) Run() error {
-	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.http.Serve(httpserver.Bound(s.listener)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve http on %s: %w", s.listener.Addr(), err)
 	}
 	return nil

@@ -1,0 +1,33 @@
+package httpserver
+
+import (
+	"math"
+	"net"
+	"syscall"
+
+	"golang.org/x/net/netutil"
+)
+
+const (
+	// leastConns and mostConns bound the connections of a listener, whatever descriptors the process may have.
+	leastConns, mostConns = 64, 1 << 14
+	// share is the part of the descriptors of the process that one listener may take.
+	share = 4
+)
+
+// Bound returns a listener that has no more connections open at a time than a quarter of the descriptors of the process, so that clients of HTTP cannot take those
+// which a broker, a database and files need. Further clients wait in the system's queue.
+func Bound(l net.Listener) net.Listener { return netutil.LimitListener(l, connections(descriptors())) }
+
+func connections(descriptors uint64) int {
+	return int(min(max(descriptors/share, leastConns), mostConns))
+}
+
+// descriptors is how many the process may have.
+func descriptors() uint64 {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return math.MaxUint64
+	}
+	return uint64(l.Cur)
+}
