@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -49,12 +50,13 @@ type keys struct {
 	issuer string
 	client *http.Client
 
-	reading sync.Mutex // one reads at a time
+	turn    chan struct{} // holds one value while somebody reads
+	waiting atomic.Int32  // who waits for that
 
 	mu    sync.RWMutex // protects what follows
 	list  []key
 	at    time.Time // of the last reading that succeeded; zero: none did
-	tried time.Time // when the last reading began
+	tried time.Time // when the last reading ended
 	err   error     // of the last reading
 }
 
@@ -83,32 +85,56 @@ func (k *keys) has(thumbprint string) bool {
 	return false
 }
 
-// readSoon reads the keys unless they were read just now, or are; it waits for whoever reads.
+// mostWaiting bounds the requests that wait for a reading of the keys: a provider that does not answer, and tokens with keys that
+// nobody knows, would otherwise hold a connection each.
+const mostWaiting = 32
+
+// readSoon reads the keys unless they were read just now, or are; it waits for whoever reads, as long as the caller does.
 func (k *keys) readSoon(ctx context.Context, apart time.Duration) {
-	k.reading.Lock()
-	defer k.reading.Unlock()
-	k.mu.RLock()
-	due := time.Since(k.tried) >= apart
-	k.mu.RUnlock()
-	if due {
-		_ = k.readLocked(context.WithoutCancel(ctx)) // whoever asks may go away; state has the error
+	if !k.due(apart) {
+		return
 	}
+	if k.waiting.Add(1) > mostWaiting {
+		k.waiting.Add(-1)
+		return
+	}
+	defer k.waiting.Add(-1)
+	select {
+	case k.turn <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-k.turn }()
+	if k.due(apart) { // nobody has read meanwhile
+		_ = k.readInTurn(context.WithoutCancel(ctx)) // whoever asks may go away; state has the error
+	}
+}
+
+// due reports whether the last reading ended so long ago.
+func (k *keys) due(apart time.Duration) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return time.Since(k.tried) >= apart
 }
 
 // read reads the keys.
 func (k *keys) read(ctx context.Context) error {
-	k.reading.Lock()
-	defer k.reading.Unlock()
-	return k.readLocked(ctx)
+	select {
+	case k.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-k.turn }()
+	return k.readInTurn(ctx)
 }
 
-// readLocked is read, for callers that hold the lock reading.
-func (k *keys) readLocked(ctx context.Context) error {
+// readInTurn is read, for callers whose turn it is.
+func (k *keys) readInTurn(ctx context.Context) error {
 	began := time.Now()
 	list, err := k.fetch(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.tried, k.err = began, err
+	k.tried, k.err = time.Now(), err
 	if err == nil {
 		k.list, k.at = list, began
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/co/access"
+	owntoken "github.com/colonyfleet/colony/co/access/token"
 	"github.com/colonyfleet/colony/internal/allowance"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
@@ -80,7 +81,7 @@ func New(c Config, log *slog.Logger, registerer prometheus.Registerer) (*Provide
 	}
 	p := &Provider{
 		c: c, log: log, lines: allowance.New(logEvery, logBurst), known: map[[sha256.Size]byte]access.Principal{},
-		keys: &keys{issuer: c.Issuer, client: &http.Client{
+		keys: &keys{issuer: c.Issuer, turn: make(chan struct{}, 1), client: &http.Client{
 			Transport:     limited{transport},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}},
@@ -136,10 +137,10 @@ func (p *Provider) Holds(who access.Principal) bool { return p.keys.has(who.Key)
 // The errors that whoever shows a token gets. What is wrong with a token that is not the provider's, or not for this Colony,
 // is in the log alone.
 var (
-	errForeign = protocol.Errorf(protocol.Denied, "the token is not one that counts here: log in again with colony login")
-	errExpired = protocol.Errorf(protocol.Denied, "the token has ended: log in again with colony login")
-	errEarly   = protocol.Errorf(protocol.Denied, "the token does not count yet: the clock of the provider that made it is ahead of the CO's")
-	errAway    = protocol.Errorf(protocol.Unavailable, "who signs in with the OpenID provider cannot be known now, as its keys cannot be read; tokens of Colony itself count")
+	errForeign       = protocol.Errorf(protocol.Denied, "the token is not one that counts here: log in again with colony login")
+	errExpired error = &protocol.Error{Kind: protocol.Denied, Message: "the token has ended: log in again with colony login", Err: owntoken.ErrExpired}
+	errEarly         = protocol.Errorf(protocol.Denied, "the token does not count yet: the clock of the provider that made it is ahead of the CO's")
+	errAway          = protocol.Errorf(protocol.Unavailable, "who signs in with the OpenID provider cannot be known now, as its keys cannot be read; tokens of Colony itself count")
 )
 
 // Verify returns whose token a text is, and false where the text does not say that it is of the provider. Who may do nothing
@@ -255,7 +256,8 @@ func (p *Provider) isFor(token *oidc.IDToken, typ any, c claims) error {
 	if c.all["events"] != nil { // RFC 8417
 		return errors.New("the token says what happened, and not who somebody is")
 	}
-	if slices.Contains(token.Audience, p.c.ClientID) {
+	// An access token (RFC 9068) may have been made for another client of the provider.
+	if access := strings.HasSuffix(strings.ToLower(fmt.Sprint(typ)), "at+jwt"); slices.Contains(token.Audience, p.c.ClientID) && (!access || p.c.Audience == p.c.ClientID) {
 		if party, there := c.all["azp"]; there && party != p.c.ClientID {
 			return fmt.Errorf("the ID token was made for the client %v, want %q", party, p.c.ClientID)
 		}

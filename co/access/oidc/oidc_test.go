@@ -185,6 +185,7 @@ func TestRefusedTokens(t *testing.T) {
 		"a DER key as HMAC":     {raw(t, map[string]any{"alg": "HS256", "kid": "first"}, claims, mac(der)), refused, "HS256"},
 		"another algorithm":     {oidctest.Sign(t, jose.JSONWebKey{Key: own, KeyID: "first", Algorithm: "RS512"}, claims, nil), refused, "no key"},
 		"a foreign key":         {oidctest.Sign(t, foreign, claims, nil), refused, "no key"},
+		"of another client":     {oidctest.Sign(t, idp.Keys[0], claims, map[string]any{"typ": "at+jwt"}), refused, "want the clientID"},
 		"an unknown key":        {oidctest.Sign(t, oidctest.NewKey(t, "second"), claims, nil), refused, "no key"},
 		"a key in the header":   {oidctest.Sign(t, foreign, claims, map[string]any{"jwk": foreign.Public(), "jku": "http://127.0.0.1:1/keys"}), refused, "no key"},
 		"a damaged signature":   {broken, refused, "no key"},

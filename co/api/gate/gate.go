@@ -18,6 +18,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/access/limit"
+	owntoken "github.com/colonyfleet/colony/co/access/token"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/allowance"
@@ -269,7 +270,7 @@ func (g *Gate) Authenticate(ctx context.Context, text string) (access.Principal,
 	if !known {
 		var err error
 		if id, err = g.o.Signer.Read(text); err != nil {
-			return access.Principal{}, protocol.Errorf(protocol.Denied, "%v: log in again with colony login, or get another token with colony token create, or on the CO's machine with colony co token", err)
+			return access.Principal{}, protocol.Errorf(protocol.Denied, "%w: log in again with colony login, or get another token with colony token create, or on the CO's machine with colony co token", err)
 		}
 	}
 	t, err := g.token(ctx, id)
@@ -377,7 +378,9 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 		}
 		shown, err := g.Authenticate(r.Context(), text)
 		if err != nil {
-			if protocol.KindOf(err) == protocol.Denied {
+			// A token that counted until it ended is no guess: whoever goes on with it, as a program that was forgotten, does not keep others of
+			// the same address out.
+			if protocol.KindOf(err) == protocol.Denied && !errors.Is(err, owntoken.ErrExpired) {
 				g.limits.failures.Take(from, time.Now())
 			}
 			refuse(err)
