@@ -142,7 +142,11 @@ func safe(method string) bool {
 // Refused records a request that was refused; p is nobody where it is not known who asked. Refusals without end have
 // fewer rows than there are refusals: the next row counts the others.
 func (rec *Recorder) Refused(r *http.Request, p access.Principal, status int, why string) {
-	ok, leftOut := rec.allowed(p.Name).Take()
+	who := p.Name
+	if p.Subject != "" { // people choose their names
+		who = p.Issuer + "\n" + p.Subject
+	}
+	ok, leftOut := rec.allowed(who).Take()
 	if !ok {
 		return
 	}
