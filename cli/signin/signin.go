@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
@@ -159,9 +160,32 @@ func (p *provider) byDevice(ctx context.Context, o Options) (*oauth2.Token, erro
 	if address == "" {
 		address = code.VerificationURI
 	}
-	fmt.Fprintf(o.Out, "To sign in for %s, open this in a browser, and see that it shows the code %s:\n\n  %s\n\n", o.CO, code.UserCode, address)
+	if err := openable(address); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(o.Out, "To sign in for %s, open this in a browser, and see that it shows the code %s:\n\n  %s\n\n", o.CO, plain(code.UserCode), address)
 	o.Open(address)
 	return p.config.DeviceAccessToken(p.context(ctx), code)
+}
+
+// openable returns an error where an address that a provider gives is not one for a browser: a program that opens it might take it for a
+// file, or for an option.
+func openable(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || plain(address) != address {
+		return fmt.Errorf("the provider gives %q to be opened in a browser: want an address that begins with https://", address)
+	}
+	return nil
+}
+
+// plain leaves out what would change a terminal.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, text)
 }
 
 // Renew returns a new ID token for a session. The error is ErrSignedOut where the person has to sign in again.
