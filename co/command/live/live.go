@@ -56,7 +56,8 @@ func New(publish func(ctx context.Context, site protocol.SiteID, id command.ID, 
 type Reader struct {
 	hub    *Hub
 	key    key
-	window uint64 // that each node may send ahead of what was read
+	most   uint64    // that each node may send ahead of what was read, on a fast way
+	opened time.Time // see window.now
 	news   notify.Signal
 	moved  notify.Signal // there is more credit
 
@@ -78,6 +79,8 @@ type queued struct {
 type sender struct {
 	seq  uint64 // of the last frame
 	read uint64 // bytes that it sent and that were read, or left out before what was read
+	// window is what it may send ahead of that.
+	window window
 	// cost is that of frames that found no room since the last one that did, lostItems and lostBytes what they had.
 	cost, lostItems, lostBytes uint64
 	// totalItems and totalBytes are what it had had to send up to the last frame, where it counts that.
@@ -95,7 +98,7 @@ func (h *Hub) Open(site protocol.SiteID, id command.ID, nodes int) (*Reader, err
 	}
 	r := &Reader{
 		hub: h, key: key{site, id}, news: notify.New(), moved: notify.New(), nodes: map[protocol.NodeID]*sender{}, unheard: nodes,
-		window: uint64(min(max(room/max(nodes, 1), command.MaxFrame), 16*command.MaxFrame)),
+		most: uint64(min(max(room/max(nodes, 1), command.MaxFrame), 16*command.MaxFrame)), opened: time.Now(),
 	}
 	if h.readers[r.key] == nil {
 		h.readers[r.key] = map[*Reader]struct{}{}
@@ -182,6 +185,7 @@ func (r *Reader) add(f command.Frame) {
 	if !s.follow(&f) {
 		return
 	}
+	s.window.arrived(time.Now(), len(f.Data), r.most)
 	s.cost += f.LostBytes + uint64(len(f.Data))
 	s.lostItems, s.lostBytes = s.lostItems+f.LostItems, s.lostBytes+f.LostBytes
 	if r.bytes+len(f.Data) > room || len(r.waiting) >= frames {
@@ -220,14 +224,24 @@ func (r *Reader) Take() (f command.Frame, ok bool) {
 	return first.Frame, true
 }
 
-// credit returns what each node may have sent, all in all, and whether some node has sent nothing yet.
-func (r *Reader) credit() (n uint64, unheard bool) {
+// credit returns what each node may have sent, all in all, the size of its window, and whether some node has
+// sent nothing yet.
+func (r *Reader) credit() (n, size uint64, unheard bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.nodes {
-		n = max(n, s.read)
+	now, idle := time.Now(), len(r.waiting) == 0
+	if r.unheard > 0 {
+		var w window
+		size = w.now(now, r.opened, idle)
+		n = size
 	}
-	return n + r.window, r.unheard > 0
+	for _, s := range r.nodes {
+		w := s.window.now(now, r.opened, idle)
+		if s.read+w > n {
+			n, size = s.read+w, w
+		}
+	}
+	return n, size, r.unheard > 0
 }
 
 // Keep lets the nodes send as fast as the reader takes, until ctx ends. They end some seconds after it has.
@@ -240,7 +254,7 @@ func (r *Reader) Keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-r.moved.C():
-			if now, _ := r.credit(); now < sent+r.window/4 {
+			if now, size, _ := r.credit(); now < sent+size/4 {
 				continue
 			}
 			if retry.Sleep(ctx, pace) != nil {
@@ -248,7 +262,8 @@ func (r *Reader) Keep(ctx context.Context) {
 			}
 		case <-timer.C:
 		}
-		now, unheard := r.credit()
+		now, _, unheard := r.credit()
+		now = max(now, sent) // a window that became smaller takes nothing back
 		// One that is not sent is followed by another one; the nodes wait for a few.
 		if r.hub.publish(ctx, r.key.site, r.key.id, protocol.Marshal(&command.Credit{V: protocol.Version, Bytes: now})) == nil {
 			sent = now
@@ -284,7 +299,7 @@ func (r *Reader) Close(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
 	defer cancel()
-	now, _ := r.credit()
+	now, _, _ := r.credit()
 	_ = r.hub.publish(ctx, r.key.site, r.key.id, protocol.Marshal(&command.Credit{V: protocol.Version, Bytes: now, End: true}))
 }
 
