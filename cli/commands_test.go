@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	clicommand "github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol/command"
 )
@@ -99,7 +101,7 @@ func TestCommandsWait(t *testing.T) {
 	}
 	for line, words := range map[string]string{
 		"restart meter": "want SITE/DEPLOYMENT", "node check plant/gw-1 smoke a": "want dns, tcp, ping", "node check plant/gw-1 ping a --count 11": "want 1 to 10", "pull plant/meter --deadline 1ms": "one second or more",
-		"logs plant/meter --tail -1": "--tail -1", "logs plant/meter --since -1h": "--since",
+		"logs plant/meter --tail -1": "--tail -1", fmt.Sprintf("logs plant/meter --tail %d", command.MaxTail+1): "want 0 to", "command list --since -1h": "--since -1h", "logs plant/meter --since -1h": "--since",
 	} {
 		if _, said, code := run(t, url, strings.Fields(line)...); code != exitUsage || !strings.Contains(said, words) {
 			t.Errorf("colony %s: %d %s", line, code, said)
@@ -141,6 +143,7 @@ func TestLogs(t *testing.T) {
 		one   = `event: begin` + "\n" + `data: {"command":"c","site":"plant","nodes":["gw-1"]}` + "\n\n"
 		line  = `event: line` + "\n" + `data: {"node":"gw-1","component":"web","container":"nginx","unixMillis":1700000000000,"text":"GET /"}` + "\n\n"
 		cut   = `event: line` + "\n" + `data: {"node":"gw-1","component":"web","container":"nginx","text":"long","cutBytes":7}` + "\n\n"
+		whose = `event: gap` + "\n" + `data: {"node":"gw-1","component":"web","container":"nginx","lines":2,"bytes":9}` + "\n\n"
 		gap   = `event: gap` + "\n" + `data: {"node":"gw-1","lines":3,"bytes":40}` + "\n\n"
 		end   = `event: end` + "\n" + `data: {"node":"gw-1","state":"done"}` + "\n\n"
 		fault = `event: end` + "\n" + `data: {"node":"gw-2","state":"refused","code":"busy","message":"too many"}` + "\n\n"
@@ -160,12 +163,38 @@ func TestLogs(t *testing.T) {
 		t.Cleanup(s.Close)
 		return s.URL
 	}
-	wantRun(t, serveLogs(one+line+cut+gap+end, "tail=1000"), "logs plant/meter", table("GET /", "long... (7 bytes more)"), "gw-1: 3 lines (40 bytes) are missing here\n", exitOK)
+	wantRun(t, serveLogs(one+line+cut+gap+whose+end, "tail=1000"), "logs plant/meter", table("GET /", "long... (7 bytes more)"), "gw-1: 3 lines (40 bytes) are missing here\ngw-1/web/nginx: 2 lines (9 bytes) are missing here\n", exitOK)
 	wantRun(t, serveLogs(begin+line+end+fault, "container=nginx&follow=true&grep=G.T&node=gw-1&previous=true&since=10m0s&stream=stderr"),
 		"logs plant/meter -f --since 10m --grep G.T --stream stderr --previous --container nginx --node gw-1", "[gw-1] GET /\n", "node gw-2: refused (busy): too many\nthe logs of 1 nodes are not whole\n", exitFailed)
-	wantRun(t, serveLogs(one+line, "tail=5"), "logs plant/meter --tail 5", "GET /\n", "the event stream ended\n", exitError)
+	wantRun(t, serveLogs(one+line, "tail=5"), "logs plant/meter --tail 5", "GET /\n", "the connection to the CO broke before the logs ended (the event stream ended): begin again, with --since for what was missed\n", exitError)
 	wantRun(t, serveLogs("", "none"), "logs plant/meter", "", "asked for /api/v1/deployments/plant/meter/logs?tail=1000\n", exitUnavailable)
 	wantRun(t, serveLogs(one+gap+end, "tail=1000"), "logs plant/meter -o json", table(`{"command":"c","event":"begin","nodes":["gw-1"],"site":"plant"}`, `{"bytes":40,"event":"gap","lines":3,"node":"gw-1"}`, `{"event":"end","node":"gw-1","state":"done"}`), "", exitOK)
+}
+
+// A full disk refuses what is written to it.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+var errFull = errors.New("no space left on device")
+
+// TestLogsToFullDisk shows a line where it cannot be written.
+func TestLogsToFullDisk(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/logs") {
+			_, _ = io.WriteString(w, "event: begin\ndata: {\"nodes\":[\"gw-1\"]}\n\nevent: line\ndata: {\"node\":\"gw-1\",\"text\":\"a\"}\n\nevent: end\ndata: {\"node\":\"gw-1\",\"state\":\"done\"}\n\n")
+			return
+		}
+		_ = json.NewEncoder(w).Encode(fleet.Deployment{Site: "plant", Name: "meter"})
+	}))
+	t.Cleanup(s.Close)
+	a := &app{clicommand.Env{Out: full{}, Err: io.Discard}}
+	root := a.root("test")
+	root.SetArgs([]string{"logs", "plant/meter", "--url", s.URL})
+	if err := root.ExecuteContext(t.Context()); !errors.Is(err, errFull) || exitCode(err) != exitError {
+		t.Errorf("exit code %d, %v", exitCode(err), err)
+	}
 }
 
 // TestCodesAreDocumented wants the page about commands to name each code that a user may see, and each state.

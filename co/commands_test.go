@@ -501,10 +501,10 @@ func TestLogs(t *testing.T) {
 		if err := protocol.Unmarshal(c.Args, &req); err != nil || req.Tail != 5 || req.Grep != "a.b" || req.SinceMillis != 600_000 || req.Container != "nginx" || req.Stream != "stderr" || len(c.Nodes) != 2 {
 			t.Errorf("asked for %+v of %v: %v", req, c.Nodes, err)
 		}
-		if n := lo.credit(c.ID); n.End || n.Bytes < command.MaxFrame {
+		if n := lo.credit(c.ID); n.End || n.Bytes < 17<<10 {
 			t.Errorf("credit %+v", n)
 		}
-		lo.send(c.ID, frame(1, "gw-1", false, command.LogLine{Component: "web", Container: "nginx", UnixMillis: 1700000000000, Text: "one"}, command.LogLine{Text: "two", CutBytes: 9, UnixMillis: 1700000000001}))
+		lo.send(c.ID, frame(1, "gw-1", false, command.LogLine{Component: "web", Container: "nginx", UnixMillis: 1700000000000, Text: "one"}, command.LogLine{Container: "db", Text: "two", CutBytes: 9, UnixMillis: 1700000000001}))
 		f := frame(2, "gw-1", true, command.LogLine{Text: "four", LostLines: 3, LostBytes: 40})
 		f.LostItems, f.LostBytes = 7, 700
 		lo.send(c.ID, f)
@@ -644,8 +644,17 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 		lo.report(taken(c.ID, 1), result(c.ID, "gw-1", command.Refused, func(r *command.Result) { r.Code, r.Message = command.NoSuchSubject, "no container db" }))
 	})
 	resp, _ := b.logs("?node=gw-1&container=db")
-	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusNotFound || !strings.Contains(string(text), "no container db") {
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusNotFound || !strings.Contains(string(text), "no container db; what containers wrote that run no more: colony logs plant/meter --previous") {
 		t.Errorf("a container that is not there: %s %s", resp.Status, text)
+	}
+	waitFor()
+	waitFor = meanwhile(func() {
+		lo.asked()
+		lo.report(protocol.Event{Kind: protocol.NodeOfflineEvent, Node: "gw-1", Body: protocol.Marshal(protocol.Presence{V: 1})})
+	})
+	resp, _ = b.logs("?node=gw-1")
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(text), "node plant/gw-1 is offline since") {
+		t.Errorf("a node that goes offline before it answers: %s %s", resp.Status, text)
 	}
 	waitFor()
 	lo.publish(topic.ForSite(topic.SiteOnline, "plant"), protocol.Presence{V: 1, Session: lo.session}, 1, true)

@@ -49,6 +49,9 @@ func list(env *command.Env) *cobra.Command {
 					query.Set(name, value)
 				}
 			}
+			if since < 0 {
+				return command.Usage(fmt.Errorf("--since %s: want a time that has passed, such as 24h", since))
+			}
 			if since > 0 {
 				query.Set("since", time.Now().Add(-since).UTC().Format(time.RFC3339))
 			}

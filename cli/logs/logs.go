@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -107,11 +106,15 @@ func (f *flags) show(ctx context.Context, env *command.Env, site, name string) e
 	}
 	c := env.Client()
 	c.Timeout = max(c.Timeout, answerWait)
-	p := printer{env: env, times: f.timestamps, containers: f.container == "" && several(d)}
+	p := printer{env: env, times: f.timestamps, whose: commandsapi.Whose{Containers: f.container == "" && commandsapi.Several(&d)}}
 	err := c.Once(ctx, path+"/logs?"+f.query().Encode(), p.event)
 	switch {
 	case errors.Is(err, context.Canceled) && f.follow:
 		return nil
+	case p.fault != nil:
+		return p.fault
+	case err != nil && p.open != nil && !p.complete():
+		return fmt.Errorf("the connection to the CO broke before the logs ended (%w): begin again, with --since for what was missed", err)
 	case err != nil && !p.complete():
 		return err
 	case p.faults > 0:
@@ -120,31 +123,25 @@ func (f *flags) show(ctx context.Context, env *command.Env, site, name string) e
 	return nil
 }
 
-// several reports whether a deployment has more than one container.
-func several(d fleet.Deployment) bool {
-	found := map[string]bool{}
-	for i := range d.Nodes {
-		for _, c := range d.Nodes[i].Components {
-			found[c.Component+"/"+c.Container] = true
-		}
-	}
-	return len(found) > 1
-}
-
 // A printer writes the events of a stream of logs.
 type printer struct {
-	env        *command.Env
-	times      bool
-	containers bool                     // whose line it is, is shown
-	open       map[protocol.NodeID]bool // the nodes that have not ended; nil: it has not begun
-	many       bool                     // nodes
-	faults     int
+	env    *command.Env
+	times  bool
+	whose  commandsapi.Whose
+	open   map[protocol.NodeID]bool // the nodes that have not ended; nil: it has not begun
+	faults int
+	fault  error // of an event that could not be read, or written
 }
 
 // complete reports whether each node has ended.
 func (p *printer) complete() bool { return p.open != nil && len(p.open) == 0 }
 
 func (p *printer) event(e client.ServerEvent) (more bool, err error) {
+	more, p.fault = p.print(e)
+	return more, p.fault
+}
+
+func (p *printer) print(e client.ServerEvent) (more bool, err error) {
 	if p.env.Format != "table" {
 		if err := p.machine(e); err != nil {
 			return false, err
@@ -157,7 +154,7 @@ func (p *printer) event(e client.ServerEvent) (more bool, err error) {
 		if err := decode(e, &b); err != nil {
 			return false, err
 		}
-		p.open, p.many = map[protocol.NodeID]bool{}, len(b.Nodes) > 1
+		p.open, p.whose.Nodes = map[protocol.NodeID]bool{}, len(b.Nodes) > 1
 		for _, n := range b.Nodes {
 			p.open[n] = true
 		}
@@ -167,7 +164,7 @@ func (p *printer) event(e client.ServerEvent) (more bool, err error) {
 			return false, err
 		}
 		if people {
-			p.line(l)
+			return true, p.line(l)
 		}
 	case "gap":
 		var g commandsapi.Gap
@@ -175,7 +172,7 @@ func (p *printer) event(e client.ServerEvent) (more bool, err error) {
 			return false, err
 		}
 		if people {
-			fmt.Fprintf(p.env.Err, "%s: %s\n", g.Node, g)
+			fmt.Fprintf(p.env.Err, "%s: %s\n", g.Of(), g)
 		}
 	case "end":
 		var end commandsapi.End
@@ -211,24 +208,17 @@ func (p *printer) machine(e client.ServerEvent) error {
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(out)
 	}
-	fmt.Fprintln(p.env.Out, "---")
+	if _, err := fmt.Fprintln(p.env.Out, "---"); err != nil {
+		return err
+	}
 	_, err := p.env.Machine(out)
 	return err
 }
 
 // line writes a line as the container wrote it.
-func (p *printer) line(l commandsapi.Line) {
+func (p *printer) line(l commandsapi.Line) error {
 	var b strings.Builder
-	var whose []string
-	if p.many {
-		whose = append(whose, string(l.Node))
-	}
-	if p.containers {
-		whose = append(whose, l.Component, l.Container)
-	}
-	if len(whose) > 0 {
-		b.WriteString("[" + strings.Join(slices.DeleteFunc(whose, func(s string) bool { return s == "" }), "/") + "] ")
-	}
+	b.WriteString(p.whose.Prefix(l.Node, l.Component, l.Container))
 	if p.times {
 		at := "-"
 		if l.UnixMillis != 0 {
@@ -240,5 +230,6 @@ func (p *printer) line(l commandsapi.Line) {
 	if l.CutBytes > 0 {
 		fmt.Fprintf(&b, "... (%d bytes more)", l.CutBytes)
 	}
-	fmt.Fprintln(p.env.Out, b.String())
+	_, err := fmt.Fprintln(p.env.Out, b.String())
+	return err
 }

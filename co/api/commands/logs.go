@@ -84,7 +84,7 @@ func (r *routes) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse,
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		defer t.close(hc.Context())
 		_, w := humago.Unwrap(hc)
-		t.out = newWriter(w, strings.Contains(in.Accept, eventStream), in.Timestamps, len(t.nodes)+len(t.away) > 1)
+		t.out = newWriter(w, strings.Contains(in.Accept, eventStream), in.Timestamps, t.whose)
 		if err := t.run(hc.Context()); err != nil && hc.Context().Err() == nil {
 			r.log.InfoContext(hc.Context(), "log stream ended", "command_id", string(t.id), "err", err)
 		}
@@ -119,6 +119,9 @@ type tail struct {
 	keeper sync.WaitGroup
 	open   int   // nodes that have not ended
 	away   []End // of nodes that are not asked
+	whose  Whose
+	// elsewhere says where else there may be lines; empty: nowhere.
+	elsewhere string
 }
 
 // A source is a node that is asked.
@@ -143,7 +146,11 @@ func (r *routes) openTail(ctx context.Context, in *logsInput) (*tail, error) {
 	if r.o.Refuse != nil {
 		return nil, r.o.Refuse
 	}
-	nodes, away, err := r.sources(ctx, site, req.Deployment, in.Node)
+	d, err := r.o.Fleet.Deployment(ctx, site, req.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	nodes, away, err := r.sources(ctx, &d, in.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +163,13 @@ func (r *routes) openTail(ctx context.Context, in *logsInput) (*tail, error) {
 		return nil, err
 	}
 	c.Targets = []fleet.CommandTarget{target}
-	t := &tail{api: r, id: c.ID, site: site, nodes: map[protocol.NodeID]*source{}, open: len(nodes), away: away}
+	t := &tail{
+		api: r, id: c.ID, site: site, nodes: map[protocol.NodeID]*source{}, open: len(nodes), away: away,
+		whose: Whose{Nodes: len(nodes)+len(away) > 1, Containers: in.Container == "" && Several(&d)},
+	}
+	if !in.Previous {
+		t.elsewhere = fmt.Sprintf("; what containers wrote that run no more: colony logs %s/%s --previous", site, req.Deployment)
+	}
 	for _, n := range nodes {
 		t.nodes[n] = &source{}
 	}
@@ -197,6 +210,12 @@ func (r *routes) having(ctx context.Context, site protocol.SiteID, name protocol
 	if err != nil {
 		return nil, err
 	}
+	return nodesOf(&d)
+}
+
+// nodesOf is having of a deployment that was read.
+func nodesOf(d *fleet.Deployment) ([]protocol.NodeID, error) {
+	site, name := d.Site, d.Name
 	var nodes []protocol.NodeID
 	for i := range d.Nodes {
 		if n := &d.Nodes[i]; n.State != lifecycle.Deleted {
@@ -215,8 +234,9 @@ func (r *routes) having(ctx context.Context, site protocol.SiteID, name protocol
 
 // sources returns the nodes to ask for logs, and what is to be said of others. The error is of kind Unavailable where none of
 // them is online.
-func (r *routes) sources(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, only string) (online []protocol.NodeID, away []End, err error) {
-	nodes, err := r.having(ctx, site, name)
+func (r *routes) sources(ctx context.Context, d *fleet.Deployment, only string) (online []protocol.NodeID, away []End, err error) {
+	site, name := d.Site, d.Name
+	nodes, err := nodesOf(d)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,7 +3,9 @@ package commandsapi
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/colonyfleet/colony/co/access"
@@ -29,6 +31,9 @@ func (t *tail) begin(ctx context.Context) error {
 		if err := t.refused(); err != nil {
 			return err
 		}
+		if err := t.noneThere(ctx); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -38,10 +43,24 @@ func (t *tail) begin(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		case <-late.C:
-			return problem.WithStatus(http.StatusGatewayTimeout, fmt.Sprintf("no node answered within %s: the link to site %s may be slow or its LO of a release without commands; "+
+			return problem.WithStatus(http.StatusGatewayTimeout, fmt.Sprintf("no node answered within %s: a node may have gone just now, the link to site %s may be slow, or its LO of a release without commands; "+
 				"colony site link %s shows the link, colony command show %s what is known", t.api.o.AnswerWait, t.site, t.site, t.id))
 		}
 	}
+}
+
+// noneThere returns that none of the nodes is online any more; nil: one is, or it is not known.
+func (t *tail) noneThere(ctx context.Context) error {
+	ids := slices.Sorted(maps.Keys(t.nodes))
+	absent, err := t.api.o.Store.Away(ctx, t.site, ids)
+	if err != nil || len(absent) < len(ids) {
+		return nil // nothing to say: nodes are waited for
+	}
+	at := absent[ids[0]]
+	if len(ids) > 1 {
+		return protocol.Errorf(protocol.Unavailable, "none of the %d nodes that were asked is online any more; %s is offline%s", len(ids), ids[0], since(&at))
+	}
+	return protocol.Errorf(protocol.Unavailable, "node %s/%s is offline%s: its logs are read once it is back", t.site, ids[0], since(&at))
 }
 
 // heard reports whether a node has begun.
@@ -79,7 +98,11 @@ func (t *tail) refused() error {
 	case first.Code == command.Busy, first.State == command.Expired:
 		kind = protocol.Unavailable
 	}
-	return protocol.Errorf(kind, "node %s/%s: %s", t.site, first.Node, said(first))
+	text := said(first)
+	if first.Code == command.NoSuchSubject {
+		text += t.elsewhere
+	}
+	return protocol.Errorf(kind, "node %s/%s: %s", t.site, first.Node, text)
 }
 
 // said is a result in a few words.
@@ -280,6 +303,12 @@ func (t *tail) endAll(why string) error {
 func (t *tail) end(id protocol.NodeID, e End) error {
 	t.nodes[id].ended = true
 	t.open--
+	switch e.Code {
+	case command.NoSuchSubject:
+		e.Message += t.elsewhere
+	case command.Interrupted:
+		e.Message = "the agent ended while it sent: ask again, for what was missed with since"
+	}
 	if err := t.out.end(e); err != nil {
 		return err
 	}

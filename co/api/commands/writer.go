@@ -7,9 +7,11 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/co/command/live"
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
 )
@@ -29,9 +31,12 @@ type Line struct {
 
 // A Gap is the data of an event of kind gap: what is missing here. Lines of 0: it is not known how many.
 type Gap struct {
-	Node  protocol.NodeID `json:"node"`
-	Lines uint64          `json:"lines,omitempty"`
-	Bytes uint64          `json:"bytes,omitempty"`
+	Node protocol.NodeID `json:"node"`
+	// Component and Container are whose lines they are. Empty: of any that the node reads.
+	Component string `json:"component,omitempty"`
+	Container string `json:"container,omitempty"`
+	Lines     uint64 `json:"lines,omitempty"`
+	Bytes     uint64 `json:"bytes,omitempty"`
 }
 
 // An End is the data of an event of kind end: nothing more comes of a node.
@@ -55,11 +60,11 @@ type writer struct {
 	c          *http.ResponseController
 	events     bool
 	timestamps bool
-	many       bool // nodes
+	whose      Whose
 	buffer     []byte
 }
 
-func newWriter(w http.ResponseWriter, events, timestamps, many bool) *writer {
+func newWriter(w http.ResponseWriter, events, timestamps bool, whose Whose) *writer {
 	kind := "text/plain; charset=utf-8"
 	if events {
 		kind = eventStream
@@ -68,7 +73,7 @@ func newWriter(w http.ResponseWriter, events, timestamps, many bool) *writer {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.Header().Set("Connection", "close") // it has a write deadline that no further request should meet
-	return &writer{w: w, c: http.NewResponseController(w), events: events, timestamps: timestamps, many: many}
+	return &writer{w: w, c: http.NewResponseController(w), events: events, timestamps: timestamps, whose: whose}
 }
 
 // flush writes what waits.
@@ -119,12 +124,12 @@ func (o *writer) beat() error {
 
 // frame writes the lines of a frame.
 func (o *writer) frame(f command.Frame) error {
-	if err := o.gap(Gap{f.Node, f.LostItems, f.LostBytes}); err != nil {
+	if err := o.gap(Gap{Node: f.Node, Lines: f.LostItems, Bytes: f.LostBytes}); err != nil {
 		return err
 	}
 	lines, err := live.Lines(f)
 	if err != nil {
-		if err := o.gap(Gap{f.Node, f.Items, uint64(len(f.Data))}); err != nil { // it cannot be read
+		if err := o.gap(Gap{Node: f.Node, Lines: f.Items, Bytes: uint64(len(f.Data))}); err != nil { // it cannot be read
 			return err
 		}
 	}
@@ -140,7 +145,7 @@ func (o *writer) frame(f command.Frame) error {
 }
 
 func (o *writer) line(node protocol.NodeID, l command.LogLine) error {
-	if err := o.gap(Gap{node, l.LostLines, l.LostBytes}); err != nil {
+	if err := o.gap(Gap{node, l.Component, l.Container, l.LostLines, l.LostBytes}); err != nil {
 		return err
 	}
 	if l.LostLines+l.LostBytes > 0 && l.Text == "" && l.UnixMillis == 0 {
@@ -150,7 +155,7 @@ func (o *writer) line(node protocol.NodeID, l command.LogLine) error {
 	if o.events {
 		return o.event("line", Line{node, l})
 	}
-	o.prefix(node)
+	o.buffer = append(o.buffer, o.whose.Prefix(node, l.Component, l.Container)...)
 	if o.timestamps {
 		at := "-"
 		if l.UnixMillis != 0 {
@@ -166,10 +171,39 @@ func (o *writer) line(node protocol.NodeID, l command.LogLine) error {
 	return nil
 }
 
-func (o *writer) prefix(node protocol.NodeID) {
-	if o.many {
-		o.buffer = fmt.Appendf(o.buffer, "[%s] ", node)
+// A Whose says what begins a line of text: where there are several nodes the node, and where there are several containers the
+// component and the container.
+type Whose struct{ Nodes, Containers bool }
+
+// Prefix returns that for a line; component and container are empty where it is of no container alone.
+func (w Whose) Prefix(node protocol.NodeID, component, container string) string {
+	var parts []string
+	if w.Nodes {
+		parts = append(parts, string(node))
 	}
+	if w.Containers {
+		parts = append(parts, component, container)
+	}
+	if name := name(parts...); name != "" {
+		return "[" + name + "] "
+	}
+	return ""
+}
+
+// name joins the names that are not empty.
+func name(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "/")
+}
+
+// Several reports whether a deployment has more than one container.
+func Several(d *fleet.Deployment) bool {
+	found := map[string]bool{}
+	for i := range d.Nodes {
+		for _, c := range d.Nodes[i].Components {
+			found[c.Component+"/"+c.Container] = true
+		}
+	}
+	return len(found) > 1
 }
 
 // gap says what is missing.
@@ -180,10 +214,12 @@ func (o *writer) gap(g Gap) error {
 	if o.events {
 		return o.event("gap", g)
 	}
-	o.prefix(g.Node)
-	o.buffer = append(append(o.buffer, "--- "+g.String()+" ---"...), '\n')
+	o.buffer = append(append(append(o.buffer, o.whose.Prefix(g.Node, g.Component, g.Container)...), "--- "+g.String()+" ---"...), '\n')
 	return nil
 }
+
+// Of names whose lines are missing.
+func (g Gap) Of() string { return name(string(g.Node), g.Component, g.Container) }
 
 // String says what is missing, for people.
 func (g Gap) String() string {
@@ -204,8 +240,7 @@ func (o *writer) end(e End) error {
 	if e.State == string(command.Done) {
 		return nil
 	}
-	o.prefix(e.Node)
-	o.buffer = append(append(o.buffer, "--- "+e.String()+" ---"...), '\n')
+	o.buffer = append(append(append(o.buffer, o.whose.Prefix(e.Node, "", "")...), "--- "+e.String()+" ---"...), '\n')
 	return nil
 }
 
