@@ -44,7 +44,7 @@ func (t *tail) begin(ctx context.Context) error {
 		case <-ticker.C:
 		case <-late.C:
 			return problem.WithStatus(http.StatusGatewayTimeout, fmt.Sprintf("no node answered within %s: a node may have gone just now, the link to site %s may be slow, or its LO of a release without commands; "+
-				"colony site link %s shows the link, colony command show %s what is known", t.api.o.AnswerWait, t.site, t.site, t.id))
+				"colony site show %s shows the link, colony command show %s what is known", t.api.o.AnswerWait, t.site, t.site, t.id))
 		}
 	}
 }
