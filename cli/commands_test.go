@@ -116,8 +116,11 @@ func TestShowCommands(t *testing.T) {
 	c.CreatedAt, c.Actor, c.Args = *past(0), "ann", map[string]string{"deployment": "meter", "container": "web"}
 	c.Sites[0].Selector = map[string]string{"line": "3"}
 	s := serve(t, map[string]any{
-		"GET /commands?limit=50":                                    map[string]any{"items": []fleet.Command{c}},
-		"GET /commands?kind=probe&limit=5&site=plant&state=ended":   map[string]any{"items": []fleet.Command{}},
+		"GET /commands?limit=50":                                  map[string]any{"items": []fleet.Command{c}},
+		"GET /commands?kind=probe&limit=5&site=plant&state=ended": map[string]any{"items": []fleet.Command{}},
+		"GET /commands?limit=7": map[string]any{"items": []fleet.Command{{
+			ID: commandID, Kind: command.Probe, CreatedAt: *past(0), State: fleet.CommandStateEnded, SiteCount: 1, RefusedSites: 1, RefusedCode: command.Busy,
+		}}},
 		"GET /commands/" + commandID:                                c,
 		"GET /commands/" + commandID + "/results?limit=1000":        map[string]any{"items": []fleet.CommandResult{{Site: "plant", Node: "gw-1", State: command.Running, By: fleet.ByNode}}},
 		"DELETE /commands/" + commandID:                             c,
@@ -125,6 +128,7 @@ func TestShowCommands(t *testing.T) {
 	})
 	wantRun(t, s.URL, "command list", table("ID AGE KIND ABOUT WHO SITES STATE NODES", commandID+" 1s restart meter web ann 1 open 1 running, 2 done, 1 failed, 3 waiting"), "", exitOK)
 	wantRun(t, s.URL, "command list --site plant --kind probe --state ended --limit 5", table("ID AGE KIND ABOUT WHO SITES STATE NODES"), "", exitOK)
+	wantRun(t, s.URL, "command list --limit 7", table("ID AGE KIND ABOUT WHO SITES STATE NODES", commandID+" 1s probe - - 1 ended refused (busy)"), "", exitOK)
 	out, _, code := run(t, s.URL, "command", "show", commandID)
 	if code != exitOK || !strings.Contains(spaces(out), "SITE MEANT STATE TAKEN NODES MESSAGE\nplant line=3 running - 1 running, 2 done, 1 failed, 3 waiting -") {
 		t.Errorf("shown: %d %s", code, out)

@@ -64,7 +64,7 @@ func list(env *command.Env) *cobra.Command {
 			}
 			rows := make([][]string, len(page.Items))
 			for i, c := range page.Items {
-				rows[len(rows)-1-i] = []string{string(c.ID), output.Age(&c.CreatedAt), string(c.Kind), about(c), c.Actor, fmt.Sprint(c.SiteCount), c.State, progress(c.Counts)}
+				rows[len(rows)-1-i] = []string{string(c.ID), output.Age(&c.CreatedAt), string(c.Kind), about(c), c.Actor, fmt.Sprint(c.SiteCount), c.State, became(&c)}
 			}
 			return env.Table("ID AGE KIND ABOUT WHO SITES STATE NODES", rows)
 		},
@@ -94,6 +94,22 @@ func about(c fleet.Command) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// became says what became of a command: of its nodes, and of sites that refused it as a whole.
+func became(c *fleet.Command) string {
+	text := progress(c.Counts)
+	if c.RefusedSites == 0 {
+		return text
+	}
+	refused := fmt.Sprintf("refused (%s)", c.RefusedCode)
+	if c.SiteCount > 1 {
+		refused += fmt.Sprintf(" by %d sites", c.RefusedSites)
+	}
+	if text != "" {
+		text += ", "
+	}
+	return text + refused
 }
 
 // progress counts the nodes in a few words.

@@ -55,6 +55,9 @@ type Command struct {
 	State     string        `json:"state" enum:"open,ended" doc:"open while something may still come of it"`
 	Counts    CommandCounts `json:"counts"`
 	SiteCount int           `json:"siteCount" doc:"sites that are meant"`
+	// RefusedSites are those that refused it as a whole, and RefusedCode is why one of them did.
+	RefusedSites int          `json:"refusedSites,omitempty" doc:"sites that refused it as a whole"`
+	RefusedCode  command.Code `json:"refusedCode,omitempty" doc:"why one of these did, for programs"`
 	// Sites stand only in the answer for one command.
 	Sites []CommandSite `json:"sites,omitempty" doc:"only where one command is asked for"`
 }

@@ -147,7 +147,8 @@ const (
 	// commandView is each command with what its sites that a set has say of it: $1 are ids, $2 beginnings of ids; both empty
 	// stand for all sites.
 	commandView = `select c.id, c.kind, c.arguments, c.actor, c.created_at, c.deadline, c.budget, v.* from commands c
-		cross join lateral (select count(*) filter (where ` + open + `) as open, count(*) as sites, ` + counts + ` from command_sites s where s.command = c.id and ` + inSet + `) v `
+		cross join lateral (select count(*) filter (where ` + open + `) as open, count(*) as sites, count(*) filter (where s.state = 'refused') as refusing,
+			coalesce(min(s.code) filter (where s.state = 'refused'), '') as refusal, ` + counts + ` from command_sites s where s.command = c.id and ` + inSet + `) v `
 	inSet = `(cardinality($1::text[]) + cardinality($2::text[]) = 0 or s.site = any($1) or exists (select from unnest($2::text[]) as b where starts_with(s.site, b)))`
 )
 
@@ -156,7 +157,7 @@ func scanCommand(row pgx.CollectableRow) (c fleet.Command, err error) {
 	var budget int64
 	var open int
 	n := &c.Counts
-	err = row.Scan(&c.ID, &c.Kind, &args, &c.Actor, &c.CreatedAt, &c.Deadline, &budget, &open, &c.SiteCount, &n.Nodes, &n.Running, &n.Done, &n.Failed, &n.Refused, &n.Expired, &n.Unknown)
+	err = row.Scan(&c.ID, &c.Kind, &args, &c.Actor, &c.CreatedAt, &c.Deadline, &budget, &open, &c.SiteCount, &c.RefusedSites, &c.RefusedCode, &n.Nodes, &n.Running, &n.Done, &n.Failed, &n.Refused, &n.Expired, &n.Unknown)
 	c.CreatedAt, c.Deadline, c.Budget, c.State = c.CreatedAt.UTC(), c.Deadline.UTC(), uint64(budget), fleet.CommandStateEnded
 	if open > 0 {
 		c.State = fleet.CommandStateOpen

@@ -197,6 +197,20 @@ func TestRefusedBySite(t *testing.T) {
 	}
 }
 
+// TestSiteRefuses counts the sites that refuse a command as a whole, with a code.
+func TestSiteRefuses(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	id := r.create(time.Hour, named("plant", "gw-1"), all("north"))
+	if c := r.at(id); c.RefusedSites != 0 || c.RefusedCode != "" {
+		t.Errorf("before: %+v", c)
+	}
+	r.report("plant", taken(id, 0, command.Busy))
+	if c := r.at(id); c.RefusedSites != 1 || c.RefusedCode != command.Busy {
+		t.Errorf("after: %+v", c)
+	}
+}
+
 // TestGiveUp ends what is past its deadline: at once where the site was silent, and a day later where it has it.
 func TestGiveUp(t *testing.T) {
 	t.Parallel()
