@@ -395,6 +395,8 @@ var also = map[[2]string]string{
 	{"en/link", "broker/client"}:                              "it speaks MQTT with the LO",
 	{"en/engine/engines", "en/engine/containerd"}:             "it chooses among the engines",
 	{"en/engine/containerd", "en/engine/logs/ondisk"}:         "its shims write to files that are read and bounded there",
+	{"co/access/oidc", "co/access/token"}:                     "that a token has ended is one error",
+	{"co/api/gate", "co/access/token"}:                        "that a token has ended is one error",
 	{"co/api/form", "co/api/problem"}:                         "what a path does not name is a problem of the request",
 	{"co/api/sitedata", "co/api/feed"}:                        "its streams are written like those of events",
 	{"co/db/fleet/desired", "co/db/fleet/proposals"}:          "a desired state is recorded together with the proposals of what it holds",
