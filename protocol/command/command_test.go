@@ -35,7 +35,7 @@ func whole() map[string]any {
 		"subject":       Subject{"hello", "web", "nginx"},
 		"network-check": NetworkCheck{Connect, "plc-7:502", 3},
 		"log-request":   LogRequest{Subject{"hello", "web", "nginx"}, true, true, 60000, 100, "a|b", "stderr"},
-		"log-line":      LogLine{"web", "nginx", "stderr", 1700000000000, "t", 1, 2, 3},
+		"log-line":      LogLine{"web", "nginx", "stderr", 1700000000000, "t", 1, 2, 3, true},
 	}
 }
 

@@ -223,6 +223,8 @@ type LogLine struct {
 	// LostLines and LostBytes say what the node no longer has before the next line. LostLines is absent where only the bytes are known.
 	LostLines uint64 `cbor:"7,keyasint,omitempty" json:"lostLines,omitempty"`
 	LostBytes uint64 `cbor:"8,keyasint,omitempty" json:"lostBytes,omitempty"` // in bytes. Absent: nothing was lost.
+	// Partial says that the line has no beginning, which is in the gap before it, or no end yet. Absent: it is whole, but for CutBytes.
+	Partial bool `cbor:"9,keyasint,omitempty" json:"partial,omitempty"`
 }
 
 // A Code says why a command did not do what was asked, for programs. The list only grows.

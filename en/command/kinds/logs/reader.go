@@ -70,7 +70,7 @@ func requestOf(ctx context.Context, reader logs.Reader, r wire.LogRequest, now t
 
 // lineOf returns an entry as it goes up.
 func lineOf(e logs.Entry) wire.LogLine {
-	l := wire.LogLine{Component: e.Component, Container: e.Container, Stream: string(e.Stream), Text: e.Text, CutBytes: uint64(max(e.Cut, 0))}
+	l := wire.LogLine{Component: e.Component, Container: e.Container, Stream: string(e.Stream), Text: e.Text, CutBytes: uint64(max(e.Cut, 0)), Partial: e.Partial}
 	if e.Stream == logs.Mixed {
 		l.Stream = ""
 	}
