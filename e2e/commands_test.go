@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -242,14 +243,15 @@ func machineCommands(t *testing.T, c *colony) {
 // accessCommands has the CO want tokens, and makes, uses and revokes some.
 func accessCommands(t *testing.T, c *colony) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	f, err := os.OpenFile(c.config("co"), os.O_APPEND|os.O_WRONLY, 0)
-	if err == nil {
-		_, err = f.WriteString("\naccess: {required: true}\n")
-	}
+	config, err := os.ReadFile(c.config("co"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
+	section := regexp.MustCompile(`(?m)^access:\n( +)`) // that colony up wrote
+	if !section.Match(config) {
+		t.Fatalf("the configuration has no section access:\n%s", config)
+	}
+	if err := os.WriteFile(c.config("co"), section.ReplaceAll(config, []byte("access:\n${1}required: true\n${1}")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.kill("co")
