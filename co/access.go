@@ -25,6 +25,7 @@ import (
 	"github.com/colonyfleet/colony/co/db"
 	accessdb "github.com/colonyfleet/colony/co/db/access"
 	auditdb "github.com/colonyfleet/colony/co/db/audit"
+	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -81,6 +82,7 @@ func (c *CO) listenHTTP() error {
 	if err != nil {
 		return fmt.Errorf("listen for http on %s: %w", c.opts.HTTP, err)
 	}
+	l = httpserver.Bound(l)
 	if secure != nil {
 		l = tls.NewListener(l, secure)
 	}

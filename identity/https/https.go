@@ -12,16 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/protocol"
 )
-
-// maxConns is how many connections are open at a time; others wait in the system's queue.
-const maxConns = 4096
 
 // ServerOptions are what a server needs. All but Site are required.
 type ServerOptions struct {
@@ -38,7 +33,7 @@ type ServerOptions struct {
 // server ends by itself.
 func Start(l net.Listener, o ServerOptions, fail func(error)) *httpserver.Server {
 	server := httpserver.New(guard(o), httpserver.Limits{}, o.Logger)
-	return httpserver.Start(tls.NewListener(netutil.LimitListener(l, maxConns), o.Holder.ServerTLS()), server, fail)
+	return httpserver.Start(tls.NewListener(httpserver.Bound(l), o.Holder.ServerTLS()), server, fail)
 }
 
 func guard(o ServerOptions) http.Handler {

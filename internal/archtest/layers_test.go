@@ -331,7 +331,7 @@ var confined = map[string][]string{
 	"github.com/sirupsen/logrus":              {"cmd/colony", "en/engine/containerd"},
 	"google.golang.org/grpc":                  {"en/engine/containerd", "internal/grpcdeadline"},
 	"golang.org/x/crypto":                     {"broker/devices", "cli/devices"},
-	"golang.org/x/net":                        {"en/command/kinds/netcheck", "identity/enrol", "identity/https", "internal/httpserver", "internal/nameserver", "internal/portforward"},
+	"golang.org/x/net":                        {"en/command/kinds/netcheck", "identity/enrol", "internal/httpserver", "internal/nameserver", "internal/portforward"},
 	"golang.org/x/sys":                        {"en/engine/containerd/runspec", "internal/atomicfile", "internal/doctor/host", "internal/hostclock", "internal/hostkernel", "internal/netns"},
 	"github.com/golang-jwt/jwt/v5":            {"co/access/token"},
 	"github.com/coreos/go-oidc/v3":            {"cli/signin", "co/access/oidc"},

@@ -16,8 +16,11 @@ const (
 )
 
 // Bound returns a listener that has no more connections open at a time than a quarter of the descriptors of the process, so that clients of HTTP cannot take those
-// which a broker, a database and files need. Further clients wait in the system's queue.
-func Bound(l net.Listener) net.Listener { return netutil.LimitListener(l, connections(descriptors())) }
+// which a broker, a database and files need. Further clients wait in the system's queue. It goes below a listener of TLS: the server knows a connection
+// of TLS by its type.
+func Bound(l net.Listener) net.Listener { return bound(l, connections(descriptors())) }
+
+func bound(l net.Listener, most int) net.Listener { return netutil.LimitListener(l, most) }
 
 func connections(descriptors uint64) int {
 	return int(min(max(descriptors/share, leastConns), mostConns))

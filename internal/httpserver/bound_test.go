@@ -30,7 +30,7 @@ func (c counted) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// TestStartBoundsConnections opens more connections than a server takes: the last one is served once another ends.
+// TestBound opens more connections than a server takes: the last one is served once another ends.
 func TestStartBoundsConnections(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,7 +43,7 @@ func TestStartBoundsConnections(t *testing.T) {
 		limit = 2000 // as many as a test may open
 	}
 	server := New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Limits{}, nil)
-	s := start(c, limit, server, func(err error) { t.Error(err) })
+	s := Start(bound(c, limit), server, func(err error) { t.Error(err) })
 	t.Cleanup(func() {
 		if err := s.Stop(t.Context()); err != nil {
 			t.Log(err)

@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-
-	"golang.org/x/net/netutil"
 )
 
 // A Server serves on one listener from Start to Stop.
@@ -20,14 +18,9 @@ type Server struct {
 	unused map[net.Conn]bool // connections without a request yet
 }
 
-// Start serves on l, which the Server owns from then on, with as many connections at a time as Bound has. fail is called, on another
+// Start serves on l, which the Server owns from then on. fail is called, on another
 // goroutine, if the server ends by itself. Start sets the ConnState of the server.
 func Start(l net.Listener, server *http.Server, fail func(error)) *Server {
-	return start(l, connections(descriptors()), server, fail)
-}
-
-func start(l net.Listener, most int, server *http.Server, fail func(error)) *Server {
-	l = netutil.LimitListener(l, most)
 	s := &Server{http: server, served: make(chan struct{}), unused: map[net.Conn]bool{}}
 	server.ConnState = s.track
 	go func() {
