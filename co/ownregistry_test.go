@@ -3,6 +3,7 @@ package co_test
 import (
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/internal/tlstest"
 )
 
@@ -34,6 +36,18 @@ func TestOwnRegistry(t *testing.T) {
 			t.Parallel()
 			b := start(t)
 			b.pushSample()
+			// A CO that is stopped while it makes the first commit of the deployments repo may leave the lock of git's push there.
+			testpart.Within(t, time.Minute, "the CO has a deployments repo", func() error {
+				resp, err := http.Get("http://" + b.co.HTTPAddr() + "/readyz")
+				if err != nil {
+					return err
+				}
+				defer resp.Body.Close()
+				if resp.StatusCode != http.StatusOK {
+					return errors.New(resp.Status)
+				}
+				return nil
+			})
 			b.coStop()
 			o := b.options
 			o.Access.Required, o.Listeners, o.Registerer = true, nil, nil
