@@ -14,7 +14,6 @@ import (
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
-	"github.com/colonyfleet/colony/protocol/items"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -43,7 +42,7 @@ func (c *co) lines(id command.ID) (lines []command.LogLine, end string) {
 			c.t.Errorf("frame %d has number %d", seq, f.Seq)
 		}
 		for b := f.Data; len(b) > 0; {
-			n := items.First(b, 16)
+			n := command.FirstItem(b)
 			var l command.LogLine
 			if err := protocol.Unmarshal(b[:n], &l); err != nil {
 				c.t.Fatal(err)

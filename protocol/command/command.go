@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/colonyfleet/colony/protocol"
-	"github.com/colonyfleet/colony/protocol/sign"
 	"github.com/fxamacker/cbor/v2"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/items"
+	"github.com/colonyfleet/colony/protocol/sign"
 )
 
 // An ID names a command: 128 random bits as 32 lower-case hex digits. It is a level of topics.
@@ -262,6 +264,12 @@ type Frame struct {
 }
 
 func (m *Frame) version() uint16 { return m.V }
+
+// levels is how deep an item of a Frame may be.
+const levels = 16
+
+// FirstItem returns the length of the first item of the Data of a Frame, in bytes; 0 where it does not begin with one.
+func FirstItem(data []byte) int { return items.First(data, levels) }
 
 // Credit goes down from who reads something live, every few seconds: it lets the node send, and says that somebody still reads. A node that hears
 // none for LeaseMillis ends.

@@ -2,6 +2,8 @@
 // bounded: a single byte on the wire may become a structure of up to a kilobyte in memory.
 package items
 
+import "encoding/binary"
+
 // Count returns how many maps and elements of arrays b has, each once, as far as it is well-formed
 // and no deeper than levels: its items follow each other, whatever they are in (RFC 8949, section 3).
 // A null counts too: in the place of a structure it becomes an empty one.
@@ -13,20 +15,11 @@ func Count(b []byte, levels int) (n int) {
 	}
 	var open []level
 	for len(b) > 0 {
-		major, info := b[0]>>5, b[0]&0x1f
-		b = b[1:]
-		argument := uint64(info)
-		if info >= 24 {
-			size := 1 << (info - 24)
-			if info > 27 || len(b) < size {
-				return n
-			}
-			argument = 0
-			for _, c := range b[:size] {
-				argument = argument<<8 | uint64(c)
-			}
-			b = b[size:]
+		major, argument, size := head(b)
+		if size == 0 {
+			return n
 		}
+		b = b[size:]
 		if major == tag {
 			continue // its content stands in its place
 		}
@@ -62,6 +55,41 @@ func Count(b []byte, levels int) (n int) {
 	return n
 }
 
+// head reads the head of an item, of a definite length: its major type, its argument, and how many bytes it has; 0 where b does not begin with one.
+func head(b []byte) (major byte, argument uint64, size int) {
+	if len(b) == 0 {
+		return 0, 0, 0
+	}
+	major, argument = b[0]>>5, uint64(b[0]&0x1f)
+	if argument < 24 {
+		return major, argument, 1
+	}
+	if argument > 27 {
+		return 0, 0, 0
+	}
+	size = 1 + 1<<(argument-24)
+	if len(b) < size {
+		return 0, 0, 0
+	}
+	argument = 0
+	for _, c := range b[1:size] {
+		argument = argument<<8 | uint64(c)
+	}
+	return major, argument, size
+}
+
+// ArrayHead is how many bytes Array adds.
+const ArrayHead = 5
+
+// Array returns the n items of a CBOR sequence as an array, whose head has a length of 32 bits (RFC 8949, section 3): a decoder reads exactly as many.
+func Array(n uint32, sequence []byte) []byte {
+	const arrayOf32 = 4<<5 | 26
+	array := make([]byte, ArrayHead, ArrayHead+len(sequence))
+	array[0] = arrayOf32
+	binary.BigEndian.PutUint32(array[1:], n)
+	return append(array, sequence...)
+}
+
 // First returns the length of the first item of a CBOR sequence (RFC 8742), in bytes; 0 where it does not begin with a whole one of
 // definite length, no deeper than levels.
 func First(b []byte, levels int) int {
@@ -76,20 +104,11 @@ func First(b []byte, levels int) int {
 		if at >= len(b) || len(left) > levels {
 			return 0
 		}
-		major, info := b[at]>>5, b[at]&0x1f
-		at++
-		argument := uint64(info)
-		if info >= 24 {
-			size := 1 << (info - 24)
-			if info > 27 || len(b)-at < size {
-				return 0
-			}
-			argument = 0
-			for _, c := range b[at : at+size] {
-				argument = argument<<8 | uint64(c)
-			}
-			at += size
+		major, argument, size := head(b[at:])
+		if size == 0 {
+			return 0
 		}
+		at += size
 		if major >= text-1 && major <= mapping && argument > uint64(len(b)-at) { // an item takes a byte at least
 			return 0
 		}

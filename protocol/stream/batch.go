@@ -1,11 +1,10 @@
 package stream
 
 import (
-	"encoding/binary"
-
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/items"
 )
 
 // encoding is the name of zstd in Batch.Encoding.
@@ -64,13 +63,9 @@ func Sequence(events []protocol.Event) []byte {
 	return out
 }
 
-// arrayHead is the length of a CBOR array head with a 32-bit count (RFC 8949,
-// section 3).
-const arrayHead = 5
-
 // maxEvents bounds the events of a batch after decompression, in bytes. A sender
 // stays far below it; what is larger is an attack or a fault.
-const maxEvents = protocol.MaxMessage - arrayHead
+const maxEvents = protocol.MaxMessage - items.ArrayHead
 
 // maxCount bounds their number, as protocol.Unmarshal does, before there is memory
 // for as many: a byte of a batch can claim to be an event, which needs 72.
@@ -106,12 +101,12 @@ func (d *Decoder) Events(b protocol.Batch) ([]protocol.Event, error) {
 	if protocol.Unmarshal(array, &events) == nil {
 		return events, nil
 	}
-	var items []item
-	if err := protocol.Unmarshal(array, &items); err != nil {
+	var list []item
+	if err := protocol.Unmarshal(array, &list); err != nil {
 		return nil, err
 	}
-	events = make([]protocol.Event, len(items))
-	for i, it := range items {
+	events = make([]protocol.Event, len(list))
+	for i, it := range list {
 		if protocol.Unmarshal(it, &events[i]) != nil {
 			events[i] = protocol.Event{Kind: Unreadable, Body: []byte(it)}
 		}
@@ -146,10 +141,7 @@ func (d *Decoder) array(b protocol.Batch) ([]byte, error) {
 	if b.Count > maxCount {
 		return nil, protocol.Errorf(protocol.Invalid, "batch says %d events: the limit is %d", b.Count, maxCount)
 	}
-	array := make([]byte, arrayHead, arrayHead+len(raw))
-	array[0] = 4<<5 | 26
-	binary.BigEndian.PutUint32(array[1:], b.Count)
-	return append(array, raw...), nil
+	return items.Array(b.Count, raw), nil
 }
 
 // An item is one encoded item of a sequence.

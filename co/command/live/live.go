@@ -11,7 +11,7 @@ import (
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
-	sequence "github.com/colonyfleet/colony/protocol/items"
+	"github.com/colonyfleet/colony/protocol/items"
 )
 
 const (
@@ -27,8 +27,6 @@ const (
 	early = time.Second
 	// pace is the least time between two messages of credit.
 	pace = 100 * time.Millisecond
-	// levels is how deep an item may be.
-	levels = 16
 )
 
 // A key names a command at a site.
@@ -152,19 +150,19 @@ func (s *sender) follow(f *command.Frame) bool {
 
 // count is follow by what the node itself has counted, whose LO may have lost frames, or number them anew after a crash.
 func (s *sender) count(f *command.Frame) bool {
-	items, bytes := f.TotalItems-min(f.TotalItems, s.totalItems), f.TotalBytes-min(f.TotalBytes, s.totalBytes)
-	if items == 0 && bytes == 0 && (!f.End || s.ended) {
+	news, bytes := f.TotalItems-min(f.TotalItems, s.totalItems), f.TotalBytes-min(f.TotalBytes, s.totalBytes)
+	if news == 0 && bytes == 0 && (!f.End || s.ended) {
 		return false
 	}
-	for f.Items > items { // it came before in part
-		n := sequence.First(f.Data, levels)
+	for f.Items > news { // it came before in part
+		n := command.FirstItem(f.Data)
 		if n == 0 {
 			break
 		}
 		f.Items, f.Data = f.Items-1, f.Data[n:]
 	}
-	f.LostItems, f.LostBytes = items-min(items, f.Items), bytes-min(bytes, uint64(len(f.Data)))
-	s.totalItems, s.totalBytes = s.totalItems+items, s.totalBytes+bytes
+	f.LostItems, f.LostBytes = news-min(news, f.Items), bytes-min(bytes, uint64(len(f.Data)))
+	s.totalItems, s.totalBytes = s.totalItems+news, s.totalBytes+bytes
 	s.seq, s.ended = f.Seq, s.ended || f.End
 	return true
 }
@@ -311,12 +309,8 @@ func Lines(f command.Frame) ([]command.LogLine, error) {
 	if f.Items == 0 || f.Items > command.MaxFrame {
 		return nil, protocol.Errorf(protocol.Invalid, "frame of node %s with %d bytes and %d items", f.Node, len(f.Data), f.Items)
 	}
-	// An array of the items (RFC 8949, section 3): its head with a length of 32 bits, and then the sequence.
-	const arrayOf32 = 0x9a
-	n := f.Items
-	b := append([]byte{arrayOf32, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, f.Data...)
 	var list []command.LogLine
-	if err := protocol.Unmarshal(b, &list); err != nil {
+	if err := protocol.Unmarshal(items.Array(uint32(f.Items), f.Data), &list); err != nil {
 		return nil, err
 	}
 	component, container := "", ""

@@ -1,12 +1,6 @@
 package live
 
-import (
-	"github.com/colonyfleet/colony/protocol/command"
-	"github.com/colonyfleet/colony/protocol/items"
-)
-
-// levels is how deep an item may be.
-const levels = 16
+import "github.com/colonyfleet/colony/protocol/command"
 
 // cut returns a piece of a frame whose data is at most room bytes, between two of its items, and the rest; nil: there is none. A single item
 // that is larger goes alone, and so does what cannot be read.
@@ -16,7 +10,7 @@ func cut(f frame, room int) (piece command.Frame, rest *frame) {
 	}
 	end, count := 0, uint64(0)
 	for end < len(f.Data) {
-		n := items.First(f.Data[end:], levels)
+		n := command.FirstItem(f.Data[end:])
 		if n == 0 {
 			return f.Frame, nil
 		}

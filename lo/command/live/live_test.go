@@ -12,7 +12,6 @@ import (
 
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
-	"github.com/colonyfleet/colony/protocol/items"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -93,7 +92,7 @@ func (e *end) sums(t *testing.T, node protocol.NodeID) (arrived, lost uint64, en
 		}
 		found := uint64(0)
 		for b := f.Data; len(b) > 0; found++ {
-			n := items.First(b, levels)
+			n := command.FirstItem(b)
 			if n == 0 {
 				t.Fatal("a frame ends within an item")
 			}
