@@ -155,9 +155,7 @@ func (l *Live) Frame(node protocol.NodeID, id command.ID, payload []byte) error 
 	if m.Data != nil {
 		m.Data = slices.Clone(m.Data) // of the broker's buffer
 	}
-	s.frames = append(s.frames, frame{node, m})
-	s.bytes += size(&m)
-	l.bytes += size(&m)
+	l.push(s, frame{node, m})
 	for n := len(s.frames); n > 1 && (s.bytes > maxBuffer || l.bytes > maxBuffers); n-- {
 		l.drop(s)
 	}
@@ -168,12 +166,14 @@ func (l *Live) Frame(node protocol.NodeID, id command.ID, payload []byte) error 
 func size(m *command.Frame) int { return len(m.Data) + overhead }
 
 // drop leaves out the oldest frame of a stream.
-func (l *Live) drop(s *stream) {
-	f := l.pop(s)
+func (l *Live) drop(s *stream) { l.leaveOut(s, l.pop(s)) }
+
+// leaveOut counts what a frame of a stream holds as lost. That a node has ended is not left out.
+func (l *Live) leaveOut(s *stream, f frame) {
 	was := s.lost[f.node]
 	s.lost[f.node] = loss{was.items + f.Items + f.LostItems, was.bytes + uint64(len(f.Data)) + f.LostBytes}
 	l.lost.Add(float64(len(f.Data)))
-	if f.End { // that it ended is not left out
+	if f.End {
 		f.Items, f.Data, f.LostItems, f.LostBytes = 0, nil, 0, 0
 		l.push(s, f)
 	}
@@ -202,7 +202,7 @@ func (l *Live) Run(ctx context.Context) {
 	slots := make(chan struct{}, underWay)
 	for ctx.Err() == nil {
 		l.handOn(ctx)
-		name, f, ok := l.next()
+		id, f, ok := l.next()
 		if !ok {
 			_, _ = retry.SleepOr(ctx, l.expire(), l.news.C()) // its end ends the loop, too
 			continue
@@ -212,10 +212,10 @@ func (l *Live) Run(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		outcome, err := l.o.Begin(ctx, name, protocol.Marshal(&f))
+		outcome, err := l.o.Begin(ctx, topic.ForCommand(topic.SiteLive, l.o.Site, string(id)), protocol.Marshal(&f))
 		if err != nil { // the link is down: what is live is not kept
 			end(false)
-			l.missed(name, &f)
+			l.missed(id, f)
 			<-slots
 			_ = retry.Sleep(ctx, time.Second) // the loop looks for its end
 			continue
@@ -250,7 +250,7 @@ func (l *Live) handOn(ctx context.Context) {
 }
 
 // next returns the next piece to send: the streams have their turns.
-func (l *Live) next() (name string, piece command.Frame, ok bool) {
+func (l *Live) next() (id command.ID, piece command.Frame, ok bool) {
 	room := l.o.Gate.Room()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -273,30 +273,21 @@ func (l *Live) next() (name string, piece command.Frame, ok bool) {
 		piece.LostBytes += was.bytes
 		s.seq[f.node]++
 		piece.V, piece.Seq, piece.Node = protocol.Version, s.seq[f.node], f.node
-		return topic.ForCommand(topic.SiteLive, l.o.Site, string(s.id)), piece, true
+		return s.id, piece, true
 	}
 	return "", command.Frame{}, false
 }
 
 // missed counts a piece that could not be sent.
-func (l *Live) missed(name string, f *command.Frame) {
-	t, err := topic.Parse(name)
-	if err != nil {
-		return
-	}
+func (l *Live) missed(id command.ID, f command.Frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.find(command.ID(t.Tail))
+	s := l.find(id)
 	if s == nil {
 		return
 	}
 	s.seq[f.Node]-- // nothing was sent since
-	was := s.lost[f.Node]
-	s.lost[f.Node] = loss{was.items + f.Items + f.LostItems, was.bytes + uint64(len(f.Data)) + f.LostBytes}
-	l.lost.Add(float64(len(f.Data)))
-	if f.End {
-		l.push(s, frame{f.Node, command.Frame{End: true, Code: f.Code, Message: f.Message, TotalItems: f.TotalItems, TotalBytes: f.TotalBytes}})
-	}
+	l.leaveOut(s, frame{f.Node, f})
 }
 
 // expire forgets the commands that nobody follows any more, and returns when the next lease ends.
