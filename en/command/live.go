@@ -119,7 +119,7 @@ func (l *Live) Send(item []byte) error {
 	return l.ctx.Err()
 }
 
-// Flush sends what was added: there is nothing more for now.
+// Flush sends what was added, without waiting for more.
 func (l *Live) Flush() error {
 	if l.frame.Items == 0 {
 		return l.ctx.Err()

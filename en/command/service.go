@@ -25,7 +25,7 @@ import (
 const (
 	// maxOffers bounds the messages that have arrived and are not looked at yet.
 	maxOffers = 1024
-	// again is the wait after a result that the LO did not take, or a disk that failed.
+	// retryDelay is the wait after a result that the LO did not take, or a disk that failed.
 	retryDelay = 2 * time.Second
 	// perTurn is how many results are sent one after the other.
 	perTurn = 32

@@ -43,7 +43,7 @@ func (t *tail) begin(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		case <-late.C:
-			return problem.WithStatus(http.StatusGatewayTimeout, fmt.Sprintf("no node answered within %s: a node may have gone just now, the link to site %s may be slow, or its LO of a release without commands; "+
+			return problem.WithStatus(http.StatusGatewayTimeout, fmt.Sprintf("no node answered within %s: a node may have disconnected just now, the link to site %s may be slow, or its LO of a release without commands; "+
 				"colony site show %s shows the link, colony command show %s what is known", t.api.o.AnswerWait, t.site, t.site, t.id))
 		}
 	}
