@@ -1,6 +1,10 @@
 package listen
 
-import "math"
+import (
+	"math"
+
+	"github.com/colonyfleet/colony/internal/descriptors"
+)
 
 // The descriptors that Connections leaves for files, and for what else the process has open.
 const (
@@ -10,12 +14,12 @@ const (
 
 // Connections is how many connections may be open at once so that the process can still open files, such as for what it
 // stores of their messages: of the descriptors that it may have all but an eighth, and at least 32 and at most 1,024 stay.
-func Connections() int { return connections(descriptors()) }
+func Connections() int { return connections(descriptors.Limit()) }
 
-func connections(descriptors uint64) int {
-	if descriptors > math.MaxInt32 { // none are counted
+func connections(limit uint64) int {
+	if limit > math.MaxInt32 { // none are counted
 		return math.MaxInt
 	}
-	n := int(descriptors)
+	n := int(limit)
 	return max(1, n-min(max(n/8, leastLeft), mostLeft))
 }

@@ -1,11 +1,11 @@
 package httpserver
 
 import (
-	"math"
 	"net"
-	"syscall"
 
 	"golang.org/x/net/netutil"
+
+	"github.com/colonyfleet/colony/internal/descriptors"
 )
 
 const (
@@ -18,19 +18,10 @@ const (
 // Bound returns a listener that has no more connections open at a time than a quarter of the descriptors of the process, so that clients of HTTP cannot take those
 // which a broker, a database and files need. Further clients wait in the system's queue. It goes below a listener of TLS: the server knows a connection
 // of TLS by its type.
-func Bound(l net.Listener) net.Listener { return bound(l, connections(descriptors())) }
+func Bound(l net.Listener) net.Listener { return bound(l, connections(descriptors.Limit())) }
 
 func bound(l net.Listener, most int) net.Listener { return netutil.LimitListener(l, most) }
 
-func connections(descriptors uint64) int {
-	return int(min(max(descriptors/share, leastConns), mostConns))
-}
-
-// descriptors is how many the process may have.
-func descriptors() uint64 {
-	var l syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
-		return math.MaxUint64
-	}
-	return uint64(l.Cur)
+func connections(limit uint64) int {
+	return int(min(max(limit/share, leastConns), mostConns))
 }

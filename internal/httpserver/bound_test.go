@@ -5,13 +5,15 @@ import (
 	"net"
 	"net/http"
 	"testing"
+
+	"github.com/colonyfleet/colony/internal/descriptors"
 )
 
 func TestConnections(t *testing.T) {
 	t.Parallel()
-	for descriptors, want := range map[uint64]int{0: 64, 128: 64, 1024: 256, 20_000: 5000, 1 << 20: 1 << 14, math.MaxUint64: 1 << 14} {
-		if got := connections(descriptors); got != want {
-			t.Errorf("with %d descriptors: %d connections, want %d", descriptors, got, want)
+	for most, want := range map[uint64]int{0: 64, 128: 64, 1024: 256, 20_000: 5000, 1 << 20: 1 << 14, math.MaxUint64: 1 << 14} {
+		if got := connections(most); got != want {
+			t.Errorf("with %d descriptors: %d connections, want %d", most, got, want)
 		}
 	}
 }
@@ -38,7 +40,7 @@ func TestStartBoundsConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := counted{l, make(chan net.Conn, mostConns+1)}
-	limit := connections(descriptors())
+	limit := connections(descriptors.Limit())
 	if limit > 2000 {
 		limit = 2000 // as many as a test may open
 	}

@@ -1,14 +1,14 @@
 //go:build unix
 
-package listen
+package descriptors
 
 import (
 	"math"
 	"syscall"
 )
 
-// descriptors is how many the process may have.
-func descriptors() uint64 {
+// Limit is how many descriptors the process may have.
+func Limit() uint64 {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
 		return math.MaxUint64
