@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -485,8 +486,9 @@ func TestExpiry(t *testing.T) {
 func TestWill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Limits{})
-	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	r.now = func() time.Time { return at }
+	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	var passed atomic.Int64 // the store reads the clock when it writes
+	r.now = func() time.Time { return start.Add(time.Duration(passed.Load())) }
 	r.reopen()
 	will := func(client string, expiry, delay uint32) {
 		s, err := r.Create(client, Owner{Name: client}, expiry)
@@ -515,9 +517,9 @@ func TestWill(t *testing.T) {
 		return topics
 	}
 	want(t, "at once", due())
-	at = at.Add(31 * time.Second)
+	passed.Add(int64(31 * time.Second))
 	want(t, "when its session expires", due(), "will/ends")
-	at = at.Add(30 * time.Second)
+	passed.Add(int64(30 * time.Second))
 	want(t, "after its delay", due(), "will/late")
 	r.reopen()
 	want(t, "once", due())
