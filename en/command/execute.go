@@ -36,11 +36,12 @@ func (s *Service) execute(ctx context.Context, c *wire.Command) {
 		s.log.DebugContext(ctx, "begin of a command not reported", "command_id", string(c.ID), "err", err)
 	}
 	began := time.Now()
-	bounded, cancel := context.WithTimeout(ctx, kind.Limit)
+	limit := wire.LimitOf(c.Kind)
+	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	live, done := s.openLive(bounded, c)
 	output, err := run(live.within(bounded), kind, Request{Command: c, Live: live})
-	outcome(live.within(bounded), &r, kind.Limit, output, err)
+	outcome(live.within(bounded), &r, limit, output, err)
 	r.DurationMillis = uint64(time.Since(began).Milliseconds())
 	done(&r)
 	if repeatable(c.Kind) && r.Code == wire.Interrupted {

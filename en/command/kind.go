@@ -15,8 +15,6 @@ import (
 // package, and an entry there.
 type Kind struct {
 	Kind wire.Kind
-	// Limit is how long an execution may take.
-	Limit time.Duration
 	// Run executes a command, whose arguments were checked, and returns its output for people. An error says that it did not do what was
 	// asked; its code is that of a *Failure, or wire.ExecutionFailed. It returns soon after ctx has ended.
 	Run func(ctx context.Context, r Request) (output string, err error)

@@ -12,7 +12,7 @@ import (
 
 // New returns the kind. look sends the inventory to the LO, and returns it once the LO has it.
 func New(look func(ctx context.Context) (protocol.Inventory, error)) command.Kind {
-	return command.Kind{Kind: wire.Inventory, Limit: wire.LimitOf(wire.Inventory), Run: func(ctx context.Context, _ command.Request) (string, error) {
+	return command.Kind{Kind: wire.Inventory, Run: func(ctx context.Context, _ command.Request) (string, error) {
 		inv, err := look(ctx)
 		if err != nil {
 			return "", err

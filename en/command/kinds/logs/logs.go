@@ -25,7 +25,7 @@ type Source func(ctx context.Context, r wire.LogRequest) iter.Seq2[wire.LogLine,
 
 // New returns the kind.
 func New(source Source) command.Kind {
-	return command.Kind{Kind: wire.Logs, Limit: wire.LimitOf(wire.Logs), Run: func(ctx context.Context, r command.Request) (string, error) {
+	return command.Kind{Kind: wire.Logs, Run: func(ctx context.Context, r command.Request) (string, error) {
 		return "", run(ctx, source, r)
 	}}
 }

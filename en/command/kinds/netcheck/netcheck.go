@@ -36,7 +36,7 @@ func System() Options {
 
 // New returns the kind.
 func New(o Options) command.Kind {
-	return command.Kind{Kind: wire.Check, Limit: wire.LimitOf(wire.Check), Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
+	return command.Kind{Kind: wire.Check, Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
 }
 
 func (o Options) run(ctx context.Context, c *wire.Command) (string, error) {

@@ -33,17 +33,13 @@ type Options struct {
 
 // New returns the kind.
 func New(o Options) command.Kind {
-	return command.Kind{Kind: wire.Probe, Limit: wire.LimitOf(wire.Probe), Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
+	return command.Kind{Kind: wire.Probe, Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
 }
 
 func (o Options) run(ctx context.Context, c *wire.Command) (string, error) {
-	var s wire.Subject
-	if err := protocol.Unmarshal(c.Args, &s); err != nil {
-		return "", command.Failf(wire.BadArguments, "%v", err)
-	}
-	rec, err := subject.Record(o.Records(), s)
+	s, rec, err := command.About(c, o.Records())
 	if err != nil {
-		return "", command.Failf(wire.NoSuchSubject, "%v", err)
+		return "", err
 	}
 	list, err := o.List(ctx)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/en/plan/subject"
-	"github.com/colonyfleet/colony/protocol"
 	wire "github.com/colonyfleet/colony/protocol/command"
 )
 
@@ -23,17 +22,13 @@ type Options struct {
 
 // New returns the kind.
 func New(o Options) command.Kind {
-	return command.Kind{Kind: wire.Pull, Limit: wire.LimitOf(wire.Pull), Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
+	return command.Kind{Kind: wire.Pull, Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
 }
 
 func (o Options) run(ctx context.Context, c *wire.Command) (string, error) {
-	var s wire.Subject
-	if err := protocol.Unmarshal(c.Args, &s); err != nil {
-		return "", command.Failf(wire.BadArguments, "%v", err)
-	}
-	rec, err := subject.Record(o.Records(), s)
+	s, rec, err := command.About(c, o.Records())
 	if err != nil {
-		return "", command.Failf(wire.NoSuchSubject, "%v", err)
+		return "", err
 	}
 	images, err := imagesOf(rec, s)
 	if err != nil {

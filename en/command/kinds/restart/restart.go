@@ -25,19 +25,15 @@ type Options struct {
 
 // New returns the kind.
 func New(o Options) command.Kind {
-	return command.Kind{Kind: wire.Restart, Limit: wire.LimitOf(wire.Restart), Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
+	return command.Kind{Kind: wire.Restart, Run: func(ctx context.Context, r command.Request) (string, error) { return o.run(ctx, r.Command) }}
 }
 
 func (o Options) run(ctx context.Context, c *wire.Command) (string, error) {
-	var s wire.Subject
-	if err := protocol.Unmarshal(c.Args, &s); err != nil {
-		return "", command.Failf(wire.BadArguments, "%v", err)
-	}
-	rec, err := subject.Record(o.Records(), s)
-	if err == nil {
-		_, err = subject.Find(rec, nil, s)
-	}
+	s, rec, err := command.About(c, o.Records())
 	if err != nil {
+		return "", err
+	}
+	if _, err := subject.Find(rec, nil, s); err != nil {
 		return "", command.Failf(wire.NoSuchSubject, "%v", err)
 	}
 	done, err := o.Restart(ctx, s.Deployment, s.Has, s.Container != "")
