@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -279,9 +278,7 @@ func TestExpiredResend(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Limits{})
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	var now atomic.Pointer[time.Time]
-	now.Store(&at)
-	r.now = func() time.Time { return *now.Load() }
+	clock := r.clock(at)
 	r.reopen()
 	a := r.session("a", 3600)
 	for _, payload := range []string{"sent", "not sent"} {
@@ -295,7 +292,7 @@ func TestExpiredResend(t *testing.T) {
 	}
 	l.Detach(3600, nil)
 	late := at.Add(time.Minute)
-	now.Store(&late)
+	clock.set(late)
 	l = a.Attach(to(10), 3600)
 	s, ok := l.next(late)
 	if !ok || show(s) != "1:sent dup" {

@@ -431,16 +431,30 @@ func TestTotalBoundMeetsWhoDoesNotAcknowledge(t *testing.T) {
 	}
 }
 
+// A hand sets the clock of a store, which the store reads whenever it writes.
+type hand struct{ at atomic.Pointer[time.Time] }
+
+// clock gives the rig a clock that stands at a time.
+func (r *rig) clock(at time.Time) *hand {
+	h := &hand{}
+	h.set(at)
+	r.now = h.now
+	return h
+}
+
+func (h *hand) now() time.Time      { return *h.at.Load() }
+func (h *hand) set(at time.Time)    { h.at.Store(&at) }
+func (h *hand) add(d time.Duration) { h.set(h.now().Add(d)) }
+
 // TestExpiry follows the clock of the log over restarts: with a machine's clock that goes on, and
 // with one that begins in 1970.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Limits{})
-	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	r.now = func() time.Time { return at }
+	clock := r.clock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	r.reopen()
 	short, long, ever := r.session("short", 60), r.session("long", 3600), r.session("ever", state.Never)
-	p := &Publish{Body: Body{Topic: "t", Payload: []byte("old")}, Expires: r.Until(at.Add(10 * time.Second)), To: []Target{{Session: ever, Delivery: Delivery{QoS: 1}}}}
+	p := &Publish{Body: Body{Topic: "t", Payload: []byte("old")}, Expires: r.Until(clock.now().Add(10 * time.Second)), To: []Target{{Session: ever, Delivery: Delivery{QoS: 1}}}}
 	r.Publish(p, nil)
 	r.mustPublish("lasting", 1, ever)
 	expired := func() (names []string) {
@@ -455,23 +469,23 @@ func TestExpiry(t *testing.T) {
 		return names
 	}
 	want(t, "at once", expired())
-	at = at.Add(59 * time.Second)
+	clock.add(59 * time.Second)
 	want(t, "after 59 s", expired())
 	r.close()
-	at = time.Date(1970, 1, 1, 0, 0, 5, 0, time.UTC) // the machine has lost its clock
+	clock.set(time.Date(1970, 1, 1, 0, 0, 5, 0, time.UTC)) // the machine has lost its clock
 	r.open()
 	want(t, "in 1970", expired())
-	at = at.Add(2 * time.Second)
+	clock.add(2 * time.Second)
 	want(t, "when 61 s have passed", expired(), "short")
 	if r.Get("short") != nil || r.Get("long") == nil {
 		t.Error("short is there, or long is not")
 	}
 	r.close()
-	at = time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC) // it gets its clock back while nothing runs
+	clock.set(time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)) // it gets its clock back while nothing runs
 	r.open()
 	want(t, "after a start whose last stamp means nothing", expired())
 	r.close()
-	at = at.Add(time.Hour)
+	clock.add(time.Hour)
 	r.open()
 	want(t, "an hour later, over a restart", expired(), "long")
 	want(t, "messages", receive(r.Get("ever").Attach(to(10), 60)), "2:lasting")
@@ -486,9 +500,7 @@ func TestExpiry(t *testing.T) {
 func TestWill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Limits{})
-	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	var passed atomic.Int64 // the store reads the clock when it writes
-	r.now = func() time.Time { return start.Add(time.Duration(passed.Load())) }
+	clock := r.clock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	r.reopen()
 	will := func(client string, expiry, delay uint32) {
 		s, err := r.Create(client, Owner{Name: client}, expiry)
@@ -517,9 +529,9 @@ func TestWill(t *testing.T) {
 		return topics
 	}
 	want(t, "at once", due())
-	passed.Add(int64(31 * time.Second))
+	clock.add(31 * time.Second)
 	want(t, "when its session expires", due(), "will/ends")
-	passed.Add(int64(30 * time.Second))
+	clock.add(30 * time.Second)
 	want(t, "after its delay", due(), "will/late")
 	r.reopen()
 	want(t, "once", due())
