@@ -67,20 +67,30 @@ func open(t *testing.T, h *live.Hub, nodes int) *live.Reader {
 	return r
 }
 
+// kept opens a reader of so many nodes that sends credit until stop.
+func kept(t *testing.T, nodes int) (l *link, h *live.Hub, r *live.Reader, stop func()) {
+	t.Helper()
+	l = &link{}
+	h = live.New(l.publish)
+	r = open(t, h, nodes)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Keep(ctx)
+	}()
+	return l, h, r, func() {
+		cancel()
+		<-done
+	}
+}
+
 // TestReaderThatStops has nodes send more than a reader takes: the credit stands still, what has no room is counted, and all goes on
 // once the reader does.
 func TestReaderThatStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var l link
-		h := live.New(l.publish)
-		r := open(t, h, 2)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			r.Keep(ctx)
-		}()
+		l, h, r, stop := kept(t, 2)
 		synctest.Wait()
 		first, _ := l.last()
 		const size = 60_000
@@ -111,8 +121,7 @@ func TestReaderThatStops(t *testing.T) {
 		if !ok || f.LostItems != uint64(sent-taken) || f.LostBytes < uint64(sent-taken)*size {
 			t.Errorf("after the gap: %t, %d lines and %d bytes, want %d lines", ok, f.LostItems, f.LostBytes, sent-taken)
 		}
-		cancel()
-		<-done
+		stop()
 		r.Close(t.Context())
 		if c, _ := l.last(); !c.End {
 			t.Errorf("the reader left, and the last credit is %+v", c)
@@ -125,15 +134,7 @@ func TestReaderThatStops(t *testing.T) {
 func TestCreditBeforeANodeIsHeard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var l link
-		h := live.New(l.publish)
-		r := open(t, h, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			r.Keep(ctx)
-		}()
+		l, h, _, stop := kept(t, 1)
 		time.Sleep(10*time.Second + time.Millisecond)
 		synctest.Wait()
 		if _, n := l.last(); n != 11 {
@@ -147,8 +148,7 @@ func TestCreditBeforeANodeIsHeard(t *testing.T) {
 		if _, n := l.last(); n-before != 15 {
 			t.Errorf("%d in a minute, want 15: the lease is %d ms", n-before, command.LeaseMillis)
 		}
-		cancel()
-		<-done
+		stop()
 	})
 }
 
@@ -238,12 +238,8 @@ func TestLines(t *testing.T) {
 func TestLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var l link
-		h := live.New(l.publish)
-		r := open(t, h, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go r.Keep(ctx)
+		l, h, r, stop := kept(t, 1)
+		defer stop()
 		total, size := uint64(0), uint64(len(frame("a", 1, 100).Data))
 		next := func(seq uint64, lost uint64) command.Frame {
 			f := frame("a", seq, 100)

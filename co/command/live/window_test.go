@@ -1,12 +1,9 @@
 package live_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/colonyfleet/colony/co/command/live"
 )
 
 // follow has a node send as much as it may for a time, over a way that carries so many bytes a second, to a reader that takes all
@@ -14,15 +11,7 @@ import (
 func follow(t *testing.T, rate int, long time.Duration) (read uint64, oldest time.Duration) {
 	t.Helper()
 	const size = 8000
-	var l link
-	h := live.New(l.publish)
-	r := open(t, h, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.Keep(ctx)
-	}()
+	l, h, r, stop := kept(t, 1)
 	began := time.Now()
 	var sent uint64
 	var seq uint64
@@ -47,8 +36,7 @@ func follow(t *testing.T, rate int, long time.Duration) (read uint64, oldest tim
 			read += uint64(len(f.Data))
 		}
 	}
-	cancel()
-	<-done
+	stop()
 	r.Close(t.Context())
 	return read, oldest
 }
@@ -86,15 +74,7 @@ func TestWindow(t *testing.T) {
 func TestQuietWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var l link
-		h := live.New(l.publish)
-		r := open(t, h, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			r.Keep(ctx)
-		}()
+		l, h, r, stop := kept(t, 1)
 		synctest.Wait()
 		if c, _ := l.last(); c.Bytes < 17<<10 || c.Bytes > 32<<10 {
 			t.Errorf("the first credit is %d bytes", c.Bytes)
@@ -106,7 +86,6 @@ func TestQuietWindow(t *testing.T) {
 		if c, _ := l.last(); c.Bytes < 64<<10 || c.Bytes > 80<<10 {
 			t.Errorf("after 20 s without a frame the credit is %d bytes", c.Bytes)
 		}
-		cancel()
-		<-done
+		stop()
 	})
 }
