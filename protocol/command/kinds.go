@@ -75,24 +75,37 @@ func Lookup(kind Kind) (Definition, error) {
 	return all[i], nil
 }
 
-// Arguments checks the encoded arguments of a kind: that they are of its type, and may be.
-func Arguments(kind Kind, args []byte) error {
-	var checked interface{ Check() error }
+// Args are the arguments of a kind.
+type Args interface {
+	// Check returns what is wrong with them.
+	Check() error
+}
+
+// NewArgs returns arguments of a kind, to decode into; nil where the kind has none, or is not known, which is the error.
+func NewArgs(kind Kind) (Args, error) {
 	switch kind {
 	case Restart, Probe, Pull:
-		checked = &Subject{}
+		return &Subject{}, nil
 	case Check:
-		checked = &NetworkCheck{}
+		return &NetworkCheck{}, nil
 	case Logs:
-		checked = &LogRequest{}
-	case Inventory:
+		return &LogRequest{}, nil
+	}
+	_, err := Lookup(kind)
+	return nil, err
+}
+
+// Arguments checks the encoded arguments of a kind: that they are of its type, and may be.
+func Arguments(kind Kind, args []byte) error {
+	checked, err := NewArgs(kind)
+	if err != nil {
+		return err
+	}
+	if checked == nil {
 		if len(args) > 0 {
 			return protocol.Errorf(protocol.Invalid, "command of kind %s: it has no arguments", kind)
 		}
 		return nil
-	default:
-		_, err := Lookup(kind)
-		return err
 	}
 	if len(args) == 0 {
 		return protocol.Errorf(protocol.Invalid, "command of kind %s: its arguments are missing", kind)

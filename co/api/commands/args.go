@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"strings"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -14,19 +13,12 @@ import (
 // arguments reads the arguments of a kind as JSON has them: strictly. It returns them as the kind defines them, and as nodes
 // get them; both are nil where the kind has none.
 func arguments(kind command.Kind, args any) (value any, encoded []byte, err error) {
-	var checked interface{ Check() error }
-	switch kind {
-	case command.Restart, command.Probe, command.Pull:
-		checked = &command.Subject{}
-	case command.Check:
-		checked = &command.NetworkCheck{}
-	case command.Logs:
-		checked = &command.LogRequest{}
-	default:
+	checked, err := command.NewArgs(kind)
+	if checked == nil {
 		if args != nil {
 			return nil, nil, protocol.Errorf(protocol.Invalid, "a command of kind %s has no arguments", kind)
 		}
-		return nil, nil, command.Arguments(kind, nil)
+		return nil, nil, err
 	}
 	if args == nil {
 		return nil, nil, protocol.Errorf(protocol.Invalid, "a command of kind %s needs arguments", kind)
@@ -39,9 +31,6 @@ func arguments(kind command.Kind, args any) (value any, encoded []byte, err erro
 	d.DisallowUnknownFields()
 	if err := d.Decode(checked); err != nil {
 		return nil, nil, protocol.Errorf(protocol.Invalid, "%s", fault(err))
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, nil, protocol.Errorf(protocol.Invalid, "arguments: there is something behind them")
 	}
 	if err := checked.Check(); err != nil {
 		return nil, nil, err
