@@ -383,7 +383,8 @@ func (s *site) options(name protocol.NodeID, n *node) en.Options {
 func (s *site) join(name protocol.NodeID, change ...func(*en.Options)) *node {
 	s.t.Helper()
 	n := s.nodes[name]
-	if n == nil {
+	isNew := n == nil
+	if isNew {
 		n = &node{disk: newDisk(), engine: memory.New(memory.Options{})}
 		s.nodes[name] = n
 	}
@@ -401,5 +402,22 @@ func (s *site) join(name protocol.NodeID, change ...func(*en.Options)) *node {
 		defer s.co.mu.Unlock()
 		return s.co.known[name]
 	})
+	if isNew {
+		s.waitBorn(name)
+	}
 	return n
+}
+
+// waitBorn waits until an agent that remembers nothing knows since when it remembers: it refuses what was issued until then.
+func (s *site) waitBorn(name protocol.NodeID) {
+	s.t.Helper()
+	testpart.Eventually(s.t, string(name)+" executes a command", func() bool {
+		id := s.co.send(s.co.command(command.Inventory, nil, name))
+		var r command.Result
+		testpart.Eventually(s.t, string(name)+" ends a command", func() bool {
+			r = s.co.last(id, name)
+			return r.State != ""
+		})
+		return r.State == command.Done
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/internal/testpart"
 )
 
 // mounted returns a directory on a file system of a kind.
@@ -45,9 +46,14 @@ func mounted(t *testing.T, kind string) string {
 		}
 	}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount %s: %v", kind, err)
-		}
+		// A child of another test has copies of the open files between its fork and its exec, in which they are closed.
+		testpart.Eventually(t, "unmount "+kind, func() bool {
+			err := syscall.Unmount(dir, 0)
+			if err != nil && !errors.Is(err, syscall.EBUSY) {
+				t.Fatalf("unmount %s: %v", kind, err)
+			}
+			return err == nil
+		})
 	})
 	return dir
 }
