@@ -3,6 +3,7 @@
 package login
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
@@ -40,6 +42,8 @@ type Contexts struct {
 const (
 	filePerm = 0o600
 	dirPerm  = 0o700
+	// lockWait is how long a change of the file waits for that of another command.
+	lockWait = 30 * time.Second
 )
 
 // path returns where the file is: colony/contexts.yaml in the user's directory of configurations.
@@ -86,10 +90,9 @@ func update(change func(*Contexts) error) error {
 	if err := os.MkdirAll(filepath.Dir(file), dirPerm); err != nil {
 		return fmt.Errorf("file of contexts: %w", err)
 	}
-	lock, err := filelock.Acquire(file + ".lock")
-	if errors.Is(err, filelock.ErrHeld) {
-		return fmt.Errorf("another command changes %s: try again", file)
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait) // also where the command was cancelled: what it keeps would be lost
+	defer cancel()
+	lock, err := acquire(ctx, file+".lock")
 	if err != nil {
 		return fmt.Errorf("file of contexts: %w", err)
 	}
@@ -102,6 +105,19 @@ func update(change func(*Contexts) error) error {
 		return err
 	}
 	return all.save(file)
+}
+
+// acquire takes a lock. Where another command holds it, it waits as long as ctx lasts.
+func acquire(ctx context.Context, path string) (*filelock.Lock, error) {
+	for {
+		lock, err := filelock.Acquire(path)
+		if !errors.Is(err, filelock.ErrHeld) {
+			return lock, err
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("another command uses it: end that, and try again: %w", err)
+		}
+	}
 }
 
 func (c Contexts) save(file string) error {

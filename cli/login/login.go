@@ -197,9 +197,10 @@ func use(env *command.Env) *cobra.Command {
 func remove(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "remove NAME", Short: "Forget a context and its token", Args: cobra.ExactArgs(1),
-		Long: `Forget a context and its token. The token counts until it ends: colony token revoke ends it before.`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			err := change(args[0], func(all *Contexts) {
+		Long: `Forget a context and its token. A sign-in with an OpenID provider is ended there, too. A token
+counts until it ends: colony token revoke ends one of Colony's own before.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := forget(cmd.Context(), env, args[0], func(all *Contexts, _ Context) {
 				delete(all.Contexts, args[0])
 				if all.Current == args[0] {
 					all.Current = ""

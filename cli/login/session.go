@@ -17,7 +17,6 @@ import (
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/signin"
 	"github.com/colonyfleet/colony/co/access"
-	"github.com/colonyfleet/colony/internal/filelock"
 )
 
 const (
@@ -79,7 +78,7 @@ func (r *renewer) token(ctx context.Context) (string, error) {
 	if errors.Is(err, signin.ErrSignedOut) {
 		err = &client.SignedOut{Err: fmt.Errorf("%w: sign in again with colony login --context %s", err, r.name)}
 	}
-	if err != nil && time.Now().Before(r.c.Session.Ends) {
+	if err != nil && r.c.Session != nil && time.Now().Before(r.c.Session.Ends) {
 		err = nil
 	}
 	return r.c.Token, err
@@ -94,10 +93,7 @@ func (r *renewer) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lock, err := filelock.Acquire(file + ".renewal.lock")
-	for errors.Is(err, filelock.ErrHeld) && ctx.Err() == nil {
-		lock, err = filelock.Acquire(file + ".renewal.lock")
-	}
+	lock, err := acquire(ctx, file+".renewal.lock")
 	if err != nil {
 		return fmt.Errorf("renew the sign-in: %w", err)
 	}
@@ -118,9 +114,11 @@ func (r *renewer) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.c.Token, r.c.Session = text, &session
+	kept := false
 	err = update(func(all *Contexts) error {
-		if _, ok := all.Contexts[r.name]; ok {
+		r.c = all.Contexts[r.name]
+		if kept = r.c.Session != nil && r.c.Session.Refresh == now.Session.Refresh; kept {
+			r.c.Token, r.c.Session = text, &session
 			all.Contexts[r.name] = r.c
 		}
 		return nil
@@ -128,7 +126,15 @@ func (r *renewer) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("keep the renewed sign-in: %w", err)
 	}
-	return nil
+	if kept {
+		return nil
+	}
+	// Meanwhile somebody logged out, or in: what was renewed belongs to nobody, and must not live on at the provider.
+	err = signin.Out(ctx, r.http, session)
+	if r.c.Session == nil {
+		return errors.Join(fmt.Errorf("%w: another command has logged out", signin.ErrSignedOut), err)
+	}
+	return err
 }
 
 // Out returns "colony logout".
@@ -150,25 +156,32 @@ that others have seen counts until it ends; colony token revoke ends one of Colo
 			if name == "" {
 				return command.Usage(errors.New("there is no current context: name one, colony context list shows them"))
 			}
-			var was Context
-			err = change(name, func(all *Contexts) {
-				was = all.Contexts[name]
+			was, err := forget(cmd.Context(), env, name, func(all *Contexts, was Context) {
 				all.Contexts[name] = Context{URL: was.URL, CA: was.CA}
 			})
-			if err != nil {
-				return err
+			if err == nil {
+				env.Printf("logged out of %s", was.URL)
 			}
-			if was.Session != nil {
-				ctx, cancel := context.WithTimeout(cmd.Context(), env.Timeout)
-				defer cancel()
-				if err := signin.Out(ctx, httpOf(env, was), *was.Session); err != nil {
-					fmt.Fprintf(env.Err, "colony: the token is forgotten here, and %s was not reached to end the sign-in: %v\n", was.Session.Issuer, err)
-				}
-			}
-			env.Printf("logged out of %s", was.URL)
-			return nil
+			return err
 		},
 	}
+}
+
+// forget changes a context so that it has no token any more, and ends its sign-in with the provider. It returns what it was.
+func forget(ctx context.Context, env *command.Env, name string, do func(all *Contexts, was Context)) (was Context, err error) {
+	err = change(name, func(all *Contexts) {
+		was = all.Contexts[name]
+		do(all, was)
+	})
+	if err != nil || was.Session == nil {
+		return was, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, env.Timeout)
+	defer cancel()
+	if err := signin.Out(ctx, httpOf(env, was), *was.Session); err != nil {
+		fmt.Fprintf(env.Err, "colony: the token is forgotten here, and %s was not reached to end the sign-in: %v\n", was.Session.Issuer, err)
+	}
+	return was, nil
 }
 
 // httpOf asks the provider of a context.
