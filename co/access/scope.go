@@ -123,7 +123,7 @@ func (p Principal) Same(o Principal) bool {
 
 // sitesFor returns the sites for which a principal has a permission; false where it has it for none.
 func (p Principal) sitesFor(need Permission) (all siteset.Set, has bool, err error) {
-	var entries []string
+	var sets []siteset.Set
 	for _, g := range p.Grants() {
 		if !g.Role.Has(need) {
 			continue
@@ -133,10 +133,10 @@ func (p Principal) sitesFor(need Permission) (all siteset.Set, has bool, err err
 			return set, true, err
 		}
 		has = true
-		entries = append(entries, set.Entries()...)
+		sets = append(sets, set)
 	}
 	if has {
-		all, err = siteset.Parse(entries)
+		all, err = siteset.Union(sets...)
 	}
 	return all, has, err
 }

@@ -8,8 +8,13 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// most bounds the entries of a Set: each is looked at for each event of a stream.
-const most = 64
+// Bounds of a Set.
+const (
+	// MostIDs bounds the entries that are ids.
+	MostIDs = 1024
+	// MostBeginnings bounds the others: each is compared with the ids of all sites, and looked at for each event of a stream.
+	MostBeginnings = 64
+)
 
 // A Set is some sites: those with an id that is an entry, and those whose id begins with an entry that ends in *,
 // without that. The zero Set is all sites, also those that do not exist yet. A Set is not changed once it is made.
@@ -20,9 +25,6 @@ type Set struct {
 // Parse reads the entries of a set; none, or * alone, is all sites. The error is of kind Invalid and names the entry.
 func Parse(entries []string) (Set, error) {
 	var s Set
-	if len(entries) > most {
-		return s, protocol.Errorf(protocol.Invalid, "%d sites: want at most %d; a * at the end stands for all that begin so", len(entries), most)
-	}
 	for _, e := range entries {
 		beginning, many := strings.CutSuffix(e, "*")
 		if many && beginning == "" {
@@ -38,9 +40,45 @@ func Parse(entries []string) (Set, error) {
 			s.ids = append(s.ids, e)
 		}
 	}
+	return s.bounded()
+}
+
+// Union returns the sites of all sets, without entries that others stand for. The error is of kind Invalid.
+func Union(sets ...Set) (Set, error) {
+	var begin []string
+	for _, o := range sets {
+		if o.All() {
+			return Set{}, nil
+		}
+		begin = append(begin, o.beginnings...)
+	}
+	var s Set
+	for _, b := range begin {
+		if !slices.ContainsFunc(begin, func(o string) bool { return o != b && strings.HasPrefix(b, o) }) {
+			s.beginnings = append(s.beginnings, b)
+		}
+	}
+	for _, o := range sets {
+		for _, id := range o.ids {
+			if !slices.ContainsFunc(s.beginnings, func(b string) bool { return strings.HasPrefix(id, b) }) {
+				s.ids = append(s.ids, id)
+			}
+		}
+	}
+	return s.bounded()
+}
+
+// bounded returns s in order, each entry once.
+func (s Set) bounded() (Set, error) {
 	slices.Sort(s.ids)
 	slices.Sort(s.beginnings)
 	s.ids, s.beginnings = slices.Compact(s.ids), slices.Compact(s.beginnings)
+	if len(s.ids) > MostIDs {
+		return Set{}, protocol.Errorf(protocol.Invalid, "%d sites: want at most %d; a * at the end stands for all that begin so", len(s.ids), MostIDs)
+	}
+	if len(s.beginnings) > MostBeginnings {
+		return Set{}, protocol.Errorf(protocol.Invalid, "%d beginnings of the names of sites: want at most %d", len(s.beginnings), MostBeginnings)
+	}
 	return s, nil
 }
 
@@ -49,7 +87,10 @@ func (s Set) All() bool { return len(s.ids) == 0 && len(s.beginnings) == 0 }
 
 // Has reports whether a site is in the set.
 func (s Set) Has(site protocol.SiteID) bool {
-	if s.All() || slices.Contains(s.ids, string(site)) {
+	if s.All() {
+		return true
+	}
+	if _, has := slices.BinarySearch(s.ids, string(site)); has {
 		return true
 	}
 	return slices.ContainsFunc(s.beginnings, func(b string) bool { return strings.HasPrefix(string(site), b) })

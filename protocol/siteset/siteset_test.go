@@ -1,6 +1,7 @@
 package siteset_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -62,10 +63,52 @@ func TestRefusals(t *testing.T) {
 		{"plant_*"},
 		{strings.Repeat("a", 64)},
 		{strings.Repeat("a", 64) + "*"},
-		strings.Split(strings.Repeat("a ", 65), " ")[:65],
+		numbered("a-%d", siteset.MostIDs+1),
+		numbered("a-%d*", siteset.MostBeginnings+1),
 	} {
 		if s, err := siteset.Parse(entries); protocol.KindOf(err) != protocol.Invalid {
 			t.Errorf("%q: %v, %v; want an error of kind Invalid", entries, s, err)
 		}
+	}
+}
+
+func numbered(form string, n int) (out []string) {
+	for i := range n {
+		out = append(out, fmt.Sprintf(form, i))
+	}
+	return out
+}
+
+// TestUnion joins sets: it has what they have, without entries that others stand for, and as many as a set may.
+func TestUnion(t *testing.T) {
+	for want, sets := range map[string][][]string{
+		"all sites":               {{"a"}, {"*"}},
+		"a, b":                    {{"a"}, {"b", "a"}},
+		"a, north, plant*":        {{"plant-*", "a"}, {"plant*", "plant", "plant-1"}, {"north"}},
+		"b-0, b-1, b-2, b-3, a-*": {numbered("a-%d", 1000), {"a-*"}, numbered("b-%d", 4), numbered("a-%d*", 64)},
+	} {
+		var in []siteset.Set
+		for _, entries := range sets {
+			s, err := siteset.Parse(entries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in = append(in, s)
+		}
+		got, err := siteset.Union(in...)
+		if err != nil || got.String() != want {
+			t.Errorf("%s, %v; want %s", got, err, want)
+		}
+	}
+	a, err := siteset.Parse(numbered("a-%d", siteset.MostIDs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := siteset.Parse([]string{"b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := siteset.Union(a, b); protocol.KindOf(err) != protocol.Invalid {
+		t.Errorf("too many: %s, %v", s, err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/internal/configfile"
+	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 func TestValidate(t *testing.T) {
@@ -91,25 +93,52 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// TestBindings reads roles of a configuration.
+func TestBindings(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"roles: [{group: a, role: admin}]":                            "",
+		"roles: [{group: a, role: operator, sites: [plant-1, '@n']}]": "",
+		"roles:\n- group: a\n  role: admin\n  sites:\n":               "line 4: access.oidc.roles: sites has no value",
+		"roles: [{group: a, role: admin, sites: ~}]":                  "sites has no value",
+		"roles: [{group: a, role: admin, site: [plant-1]}]":           `line 1: access.oidc.roles: there is no key "site"`,
+		"roles: [{group: a, role: admin, sites: plant-1}]":            "cannot construct",
+		"roles: [admin]": "cannot construct",
+	} {
+		var c Config
+		path := filepath.Join(t.TempDir(), "co.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := configfile.Load(path, &c)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+		if err == nil && (len(c.Roles) != 1 || c.Roles[0].Group != "a") {
+			t.Errorf("%s: %+v", text, c.Roles)
+		}
+	}
+}
+
 // TestTooManySites has a person whose groups give more sites than a request can be about.
 func TestTooManySites(t *testing.T) {
 	t.Parallel()
 	c := Config{}
 	groups := map[string]bool{}
-	for i := range 65 {
+	for i := range siteset.MostIDs + 1 {
 		group := fmt.Sprint("plant-", i)
 		c.Roles, groups[group] = append(c.Roles, Binding{group, "operator", []string{group}}), true
 	}
 	var who access.Principal
 	who.SetGrants(c.grants(groups))
 	need := access.Need{Permission: access.ReadFleet, Reach: access.OneSite, Site: "plant-1"}
-	if err := who.Allows(need); err == nil || !strings.Contains(err.Error(), "at most 64") {
-		t.Errorf("65 sites: %v", err)
+	if err := who.Allows(need); err == nil || !strings.Contains(err.Error(), "at most 1024") {
+		t.Errorf("a site too many: %v", err)
 	}
 	delete(groups, "plant-7")
 	who.SetGrants(c.grants(groups))
-	if err := who.Allows(need); err != nil || len(who.Grants()) != 64 {
-		t.Errorf("64 sites: %v", err)
+	if err := who.Allows(need); err != nil || len(who.Grants()) != siteset.MostIDs {
+		t.Errorf("as many as may be: %v", err)
 	}
 }
 
