@@ -117,6 +117,9 @@ func TestScopesShowNothingElse(t *testing.T) {
 	if status, said := b.ask(http.MethodPost, "/api/v1/tokens", admin, `{"name":"x","role":"operator","sites":["Plant"]}`); status != http.StatusUnprocessableEntity || !strings.Contains(said, `site \"Plant\"`) {
 		t.Errorf("a token for a site that cannot be: %d %s", status, said)
 	}
+	if status, said := b.ask(http.MethodPost, "/api/v1/tokens", admin, `{"name":"x","role":"operator","sites":null}`); status != http.StatusUnprocessableEntity || !strings.Contains(said, "sites has no value") {
+		t.Errorf("a token with no value for its sites: %d %s", status, said)
+	}
 	if status, said := b.ask(http.MethodPost, "/api/v1/tokens", admin, `{"name":"x","role":"operator","sites":[]}`); status != http.StatusUnprocessableEntity || !strings.Contains(said, "the list has no site") {
 		t.Errorf("a token for an empty list of sites: %d %s", status, said)
 	}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"go.yaml.in/yaml/v4"
+
 	"github.com/colonyfleet/colony/co/access"
 )
 
@@ -41,6 +43,21 @@ type Binding struct {
 	Role  string `yaml:"role"`
 	// Sites are those for which the role holds, as of access.ParseSites. Nil: all.
 	Sites []string `yaml:"sites,omitempty"`
+}
+
+// UnmarshalYAML reads a Binding, and refuses an empty list of sites that is written as no value, which would be all sites.
+func (b *Binding) UnmarshalYAML(n *yaml.Node) error {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		switch {
+		case key.Value != "group" && key.Value != "role" && key.Value != "sites":
+			return fmt.Errorf("line %d: access.oidc.roles: there is no key %q: want group, role, sites", key.Line, key.Value)
+		case key.Value == "sites" && value.ShortTag() == "!!null":
+			return fmt.Errorf("line %d: access.oidc.roles: sites has no value: name sites, or leave it out for all", key.Line)
+		}
+	}
+	type plain Binding
+	return n.Decode((*plain)(b))
 }
 
 const (

@@ -3,6 +3,8 @@ package tokens
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -36,11 +38,22 @@ type Tokens struct {
 	Next  string         `json:"next,omitempty" doc:"cursor of the next page; absent on the last"`
 }
 
+// A siteList is a list that is not null, as a program writes one that it has not set: that would be all sites.
+type siteList []string
+
+// UnmarshalJSON is described at siteList.
+func (s *siteList) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return errors.New("sites has no value: name sites, or leave it out for all")
+	}
+	return json.Unmarshal(b, (*[]string)(s))
+}
+
 type createInput struct {
 	Body struct {
 		Name    string   `json:"name" doc:"whom it is for; each change that is made with it names it"`
 		Role    string   `json:"role" enum:"read-only,operator,admin"`
-		Sites   []string `json:"sites,omitempty" doc:"the sites for which the role holds: names, or how names begin with a * after it; absent: all"`
+		Sites   siteList `json:"sites,omitempty" doc:"the sites for which the role holds: names, or how names begin with a * after it; absent: all"`
 		Seconds int64    `json:"seconds,omitempty" doc:"how long it holds; default 30 days"`
 	}
 }
