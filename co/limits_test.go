@@ -1,6 +1,7 @@
 package co_test
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/access/limit"
+	"github.com/colonyfleet/colony/internal/testpart"
 )
 
 // slowly lets n requests through at once, and then one in half an hour: none while a test runs.
@@ -65,6 +67,49 @@ func TestLimitOfPrincipal(t *testing.T) {
 	}
 	_, said := b.ask(http.MethodGet, "/metrics", admin, "")
 	if !strings.Contains(said, `colony_co_requests_limited_total{limit="principal"} 2`) {
+		t.Errorf("the metric: %.2000s", said)
+	}
+}
+
+// TestLimitOfOpenRequests has a program keep streams open, by two tokens of one name, and another one beside it.
+func TestLimitOfOpenRequests(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(o *co.Options) {
+		o.Access.Required, o.Access.Limits = true, limit.Limits{Open: 2}
+	})
+	_, first := b.tokenOf("ci", access.ReadOnly, time.Hour)
+	_, second := b.tokenOf("ci", access.ReadOnly, time.Hour)
+	_, admin := b.tokenOf("root", access.Admin, time.Hour)
+	follow := func(text string) (end context.CancelFunc) {
+		t.Helper()
+		ctx, end := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.co.HTTPAddr()+"/api/v1/events", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+text)
+		req.Header.Set("Accept", "text/event-stream")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("a stream: %v %v", resp, err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return end
+	}
+	end := follow(first)
+	defer follow(second)()
+	if status, said := b.ask(http.MethodGet, "/api/v1/sites", first, ""); status != http.StatusTooManyRequests || !strings.Contains(said, "2 requests of ci are under way") {
+		t.Errorf("beside two streams: %d %s", status, said)
+	}
+	if status, said := b.ask(http.MethodGet, "/api/v1/sites", admin, ""); status != http.StatusOK {
+		t.Errorf("somebody else: %d %s", status, said)
+	}
+	end()
+	testpart.Eventually(t, "a stream that has ended counts no more", func() bool {
+		status, _ := b.ask(http.MethodGet, "/api/v1/sites", first, "")
+		return status == http.StatusOK
+	})
+	if _, said := b.ask(http.MethodGet, "/metrics", admin, ""); !strings.Contains(said, `colony_co_requests_limited_total{limit="open"}`) {
 		t.Errorf("the metric: %.2000s", said)
 	}
 }
@@ -127,8 +172,11 @@ func TestLimitOfFailures(t *testing.T) {
 func TestLimitsAreChecked(t *testing.T) {
 	t.Parallel()
 	o := identified(t)
-	o.Access.Limits.Failures.Burst = 0
-	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "access.limits.failures.burst 0") {
-		t.Error(err)
+	o.Access.Limits.Failures.Burst, o.Access.Limits.Open = 0, -1
+	err := o.Validate()
+	for _, want := range []string{"access.limits.failures.burst 0", "access.limits.open -1"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }

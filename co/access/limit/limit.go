@@ -28,10 +28,12 @@ type Limits struct {
 	Principal Rate `yaml:"principal"`
 	// Failures is for tokens of one address that do not count: beyond it those are not looked at that were not known before.
 	Failures Rate `yaml:"failures"`
+	// Open is how many requests of one person or program may be under way, streams among them. 0: any number.
+	Open int `yaml:"open"`
 }
 
 // Default are the limits that a configuration changes.
-var Default = Limits{Address: Rate{100, 1000}, Principal: Rate{50, 500}, Failures: Rate{0.2, 30}}
+var Default = Limits{Address: Rate{100, 1000}, Principal: Rate{50, 500}, Failures: Rate{0.2, 30}, Open: 500}
 
 // Validate returns all faults of the limits, each with its key in the configuration of the CO.
 func (l Limits) Validate() error {
@@ -46,6 +48,9 @@ func (l Limits) Validate() error {
 		if each.r.PerSecond > 0 && each.r.Burst < 1 {
 			errs = append(errs, fmt.Errorf("access.limits.%s.burst %d: want 1 or more", each.key, each.r.Burst))
 		}
+	}
+	if l.Open < 0 {
+		errs = append(errs, fmt.Errorf("access.limits.open %d: want 0 for none, or more", l.Open))
 	}
 	return errors.Join(errs...)
 }
@@ -145,4 +150,35 @@ func (t *Table) Wait(key string, now time.Time) time.Duration {
 		return 0
 	}
 	return time.Duration(missing / t.rate.PerSecond * float64(time.Second))
+}
+
+// Places bound how many requests of one key are under way. Its methods may be called concurrently.
+type Places struct {
+	most int
+
+	mu   sync.Mutex // protects what follows
+	open map[string]int
+}
+
+// NewPlaces returns places for so many requests of each key; for any number where most is 0.
+func NewPlaces(most int) *Places { return &Places{most: most, open: map[string]int{}} }
+
+// Enter takes a place of a key, for Leave to give back, or reports false where there is none.
+func (p *Places) Enter(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.most > 0 && p.open[key] >= p.most {
+		return false
+	}
+	p.open[key]++
+	return true
+}
+
+// Leave gives a place back.
+func (p *Places) Leave(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open[key]--; p.open[key] == 0 {
+		delete(p.open, key)
+	}
 }

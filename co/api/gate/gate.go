@@ -386,9 +386,15 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 			refuse(err)
 			return
 		}
-		if g.limits.over(w, r, "principal", g.limits.principal.Take(limitedBy(shown), time.Now())) {
+		whose := limitedBy(shown)
+		if g.limits.over(w, r, "principal", g.limits.principal.Take(whose, time.Now())) {
 			return
 		}
+		if !g.limits.open.Enter(whose) {
+			g.limits.refuse(w, r, "open", fmt.Sprintf("%d requests of %s are under way, which is the limit: end streams that nobody reads, or set access.limits.open", g.o.Limits.Open, shown.Name))
+			return
+		}
+		defer g.limits.open.Leave(whose)
 		p := shown.Within(g.siteGroups())
 		denied := func(err error) {
 			g.refused.WithLabelValues(fmt.Sprint(http.StatusForbidden)).Inc()

@@ -20,6 +20,7 @@ import (
 // limits are how many requests a gate lets pass.
 type limits struct {
 	address, principal, failures *limit.Table
+	open                         *limit.Places
 
 	refused *prometheus.CounterVec
 	lines   *allowance.Allowance
@@ -29,8 +30,9 @@ type limits struct {
 func newLimits(o Options) *limits {
 	l := &limits{
 		address: limit.NewTable(o.Limits.Address), principal: limit.NewTable(o.Limits.Principal), failures: limit.NewTable(o.Limits.Failures),
+		open: limit.NewPlaces(o.Limits.Open),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "colony_co_requests_limited_total", Help: "Requests to the HTTP API that were too many, by the limit of access.limits: address, principal, or failures.",
+			Name: "colony_co_requests_limited_total", Help: "Requests to the HTTP API that were too many, by the limit of access.limits: address, principal, failures, or open.",
 		}, []string{"limit"}),
 		lines: allowance.New(logEvery, logBurst), log: o.Logger,
 	}
@@ -43,14 +45,19 @@ func (l *limits) over(w http.ResponseWriter, r *http.Request, name string, wait 
 	if wait <= 0 {
 		return false
 	}
+	seconds := int(math.Ceil(wait.Seconds()))
+	w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	l.refuse(w, r, name, fmt.Sprintf("too many requests: ask again in %d s", seconds))
+	return true
+}
+
+// refuse answers a request that is beyond a limit.
+func (l *limits) refuse(w http.ResponseWriter, r *http.Request, name, why string) {
 	l.refused.WithLabelValues(name).Inc()
 	if ok, leftOut := l.lines.Take(); ok {
 		l.log.WarnContext(r.Context(), "request refused: too many", "limit", "access.limits."+name, "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr, "left_out_before", leftOut)
 	}
-	seconds := int(math.Ceil(wait.Seconds()))
-	w.Header().Set("Retry-After", strconv.Itoa(seconds))
-	problem.Write(w, http.StatusTooManyRequests, fmt.Sprintf("too many requests: ask again in %d s", seconds))
-	return true
+	problem.Write(w, http.StatusTooManyRequests, why)
 }
 
 // limitedBy names a principal to its limit, whatever token it shows.
