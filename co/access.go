@@ -13,6 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/access/forwarded"
 	"github.com/colonyfleet/colony/co/access/limit"
 	"github.com/colonyfleet/colony/co/access/oidc"
 	"github.com/colonyfleet/colony/co/access/token"
@@ -46,6 +47,9 @@ type AccessOptions struct {
 	OIDC oidc.Config `yaml:"oidc,omitempty"`
 	// Limits bound the requests of one address and of one principal, where Required is set.
 	Limits limit.Limits `yaml:"limits"`
+	// Proxies are addresses and networks of proxies in front of the options' HTTP: their X-Forwarded-For says who asks, to Limits, to
+	// the audit and to the log. Empty: whoever connects does.
+	Proxies []string `yaml:"proxies,omitempty"`
 }
 
 func (o AccessOptions) validate(machines IdentityOptions) error {
@@ -56,6 +60,9 @@ func (o AccessOptions) validate(machines IdentityOptions) error {
 		}
 	}
 	errs = append(errs, o.OIDC.Validate(), o.Limits.Validate())
+	if _, err := forwarded.Parse(o.Proxies); err != nil {
+		errs = append(errs, fmt.Errorf("access.proxies: %w", err))
+	}
 	switch {
 	case (o.Certificate == "") != (o.Key == ""):
 		errs = append(errs, errors.New("access.certificate and access.key go together"))

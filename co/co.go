@@ -19,6 +19,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/access/forwarded"
 	"github.com/colonyfleet/colony/co/admission"
 	"github.com/colonyfleet/colony/co/api"
 	auditapi "github.com/colonyfleet/colony/co/api/audit"
@@ -238,8 +239,12 @@ func (c *CO) startHTTP(s stores, sites *sites, checkpoints checkpoints) error {
 	if err := c.serveMachines(s, a); err != nil {
 		return err
 	}
+	proxies, err := forwarded.Parse(c.opts.Access.Proxies)
+	if err != nil {
+		return err
+	}
 	requests := policy.Policy{Route: a.Route, Clients: admin.Path, Sites: access.Sites{Prove: c.httpsAddr != ""}}
-	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(s.guarded(mux, requests, c.log), httpserver.Limits{}, c.log), c.parts.Fail).Stop)
+	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(proxies.Handler(s.guarded(mux, requests, c.log)), httpserver.Limits{}, c.log), c.parts.Fail).Stop)
 	// It is stopped before the server, so that open event streams end and do not hold it.
 	c.parts.Go("event feed", func(ctx context.Context) { a.Run(ctx, s.fleet.Listen(ctx)) })
 	return nil

@@ -2,6 +2,7 @@ package co_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -140,6 +141,55 @@ func TestLimitOfAddress(t *testing.T) {
 	}
 	if n := b.asks("/healthz", "", 10); n != 10 {
 		t.Errorf("%d requests of a load balancer, want 10", n)
+	}
+}
+
+// TestProxies has requests come through a proxy: each client has the limit of an address for itself, and the audit names it.
+func TestProxies(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(o *co.Options) {
+		o.Access.Required, o.Access.Limits, o.Access.Proxies = true, limit.Limits{Address: slowly(2)}, []string{"127.0.0.1"}
+	})
+	_, admin := b.tokenOf("root", access.Admin, time.Hour)
+	from := func(client, method, path string) (status int, said string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+b.co.HTTPAddr()+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+admin)
+		req.Header.Set("X-Forwarded-For", client)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	if status, said := from("192.0.2.1", http.MethodDelete, "/api/v1/sites/none"); status != http.StatusNotFound {
+		t.Errorf("%d %s", status, said)
+	}
+	for client, want := range map[string]int{"192.0.2.2": http.StatusOK, "192.0.2.3": http.StatusOK} {
+		for range 2 {
+			if status, said := from(client, http.MethodGet, "/api/v1/sites"); status != want {
+				t.Errorf("%s: %d %s", client, status, said)
+			}
+		}
+		if status, said := from("9.9.9.9, "+client, http.MethodGet, "/api/v1/sites"); status != http.StatusTooManyRequests {
+			t.Errorf("%s once more: %d %s", client, status, said)
+		}
+	}
+	if status, said := from("192.0.2.1", http.MethodGet, "/api/v1/audit"); status != http.StatusOK || !strings.Contains(said, `"192.0.2.1:0"`) {
+		t.Errorf("the audit: %d %s", status, said)
+	}
+	o := identified(t)
+	o.Access.Proxies = []string{"proxy.example"}
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), `access.proxies: "proxy.example": want an address`) {
+		t.Error(err)
 	}
 }
 

@@ -162,6 +162,7 @@ var packages = map[string]layer{
 	"co/repo/address":        logic,
 	"co/access":              domain,
 	"co/admission":           adapter,
+	"co/access/forwarded":    logic,
 	"co/access/limit":        logic,
 	"co/access/oidc":         adapter,
 	"co/access/token":        adapter,
