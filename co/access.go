@@ -43,6 +43,8 @@ type AccessOptions struct {
 	// They are read again when they change. Empty: it is served without TLS.
 	Certificate string `yaml:"certificate,omitempty"`
 	Key         string `yaml:"key,omitempty"`
+	// Roles are roles besides read-only, operator and admin.
+	Roles []access.RoleConfig `yaml:"roles,omitempty"`
 	// OIDC is the OpenID provider that vouches for people.
 	OIDC oidc.Config `yaml:"oidc,omitempty"`
 	// Limits bound the requests of one address and of one principal, where Required is set.
@@ -59,7 +61,8 @@ func (o AccessOptions) validate(machines IdentityOptions) error {
 			errs = append(errs, fmt.Errorf("access.%s %q: want an absolute path", key, path))
 		}
 	}
-	errs = append(errs, o.OIDC.Validate(), o.Limits.Validate())
+	roles, err := access.NewCustom(o.Roles)
+	errs = append(errs, err, o.OIDC.Validate(roles), o.Limits.Validate())
 	if _, err := forwarded.Parse(o.Proxies); err != nil {
 		errs = append(errs, fmt.Errorf("access.proxies: %w", err))
 	}
@@ -115,8 +118,12 @@ func (c *CO) openAccess(ctx context.Context, s *stores) error {
 	if err != nil {
 		return err
 	}
+	roles, err := access.NewCustom(c.opts.Access.Roles)
+	if err != nil {
+		return err
+	}
 	record := accessdb.New(s.db)
-	o := gate.Options{Store: record, Groups: record, Signer: signer, Limits: c.opts.Access.Limits, Logger: c.log, Registerer: c.opts.Registerer}
+	o := gate.Options{Store: record, Groups: record, Signer: signer, Roles: roles, Limits: c.opts.Access.Limits, Logger: c.log, Registerer: c.opts.Registerer}
 	if c.opts.Access.OIDC.Set() {
 		provider, err := oidc.New(c.opts.Access.OIDC, c.log, c.opts.Registerer)
 		if err != nil {
@@ -163,6 +170,9 @@ func (s *stores) groups() sitegroups.Record {
 // NewAccessToken makes a token on the CO's own machine, whether the CO runs or not, and records it. It waits for the
 // database until ctx ends. Errors of the arguments are of kind Invalid.
 func NewAccessToken(ctx context.Context, o Options, r access.Request) (t access.Token, text string, err error) {
+	if r.Custom, err = access.NewCustom(o.Access.Roles); err != nil {
+		return t, "", err
+	}
 	if t, err = access.NewToken(r, access.Console, time.Now()); err != nil {
 		return t, "", err
 	}

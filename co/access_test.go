@@ -206,6 +206,34 @@ func TestTokenEndsStream(t *testing.T) {
 	}
 }
 
+// TestRolesOfConfiguration has a token with a role of the configuration.
+func TestRolesOfConfiguration(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(o *co.Options) {
+		o.Access.Required = true
+		o.Access.Roles = []access.RoleConfig{{Name: "auditor", Permissions: []access.Permission{access.ReadAudit}}}
+	})
+	_, admin := b.tokenOf("root", access.Admin, time.Hour)
+	status, said := b.ask(http.MethodPost, "/api/v1/tokens", admin, `{"name":"ann","role":"auditor"}`)
+	var made struct{ Token string }
+	if err := json.Unmarshal([]byte(said), &made); err != nil || status != http.StatusCreated {
+		t.Fatalf("%d %s: %v", status, said, err)
+	}
+	for path, want := range map[string]int{"/api/v1/audit": http.StatusOK, "/api/v1/principal": http.StatusOK, "/api/v1/sites": http.StatusForbidden, "/api/v1/tokens": http.StatusForbidden} {
+		if status, said := b.ask(http.MethodGet, path, made.Token, ""); status != want {
+			t.Errorf("%s: %d %s, want %d", path, status, said, want)
+		}
+	}
+	if status, said := b.ask(http.MethodPost, "/api/v1/tokens", admin, `{"name":"ann","role":"king"}`); status != http.StatusUnprocessableEntity || !strings.Contains(said, "want one of read-only, operator, admin, auditor") {
+		t.Errorf("%d %s", status, said)
+	}
+	o := identified(t)
+	o.Access.Roles = []access.RoleConfig{{Name: "admin"}}
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), `access.roles[0].name "admin": that role is always there`) {
+		t.Error(err)
+	}
+}
+
 // TestTokens makes tokens by the API: each change that is made with one names it in the deployments repo, its
 // use is recorded, and a registry takes it as a password.
 func TestTokens(t *testing.T) {

@@ -49,7 +49,7 @@ type flags struct {
 }
 
 func (f *flags) add(cmd *cobra.Command, role string) *cobra.Command {
-	cmd.Flags().StringVar(&f.role, "role", role, "what it allows: read-only, operator or admin")
+	cmd.Flags().StringVar(&f.role, "role", role, "what it allows: read-only, operator, admin, or a role of the CO's configuration (access.roles)")
 	cmd.Flags().StringSliceVar(&f.sites, "site", nil, "the site that it holds for, or how names of sites begin with a * after it, as 'plant-*', or @ and the name of a group of sites; several are separated by commas (default all)")
 	cmd.Flags().DurationVar(&f.life, "ttl", defaultLife, "how long it holds")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{string(access.ReadOnly), string(access.Operator), string(access.Admin)}, cobra.ShellCompDirectiveNoFileComp))

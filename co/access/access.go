@@ -44,56 +44,6 @@ const (
 	nobody Permission = "nobody"
 )
 
-// A Role is a set of permissions.
-type Role string
-
-// The roles. Each has the permissions of those before it.
-const (
-	ReadOnly Role = "read-only"
-	Operator Role = "operator"
-	Admin    Role = "admin"
-)
-
-// Roles are all roles, the one with the fewest permissions first.
-func Roles() []Role { return []Role{ReadOnly, Operator, Admin} }
-
-var permissions = map[Role][]Permission{
-	ReadOnly: {Authenticated, ReadFleet, ReadData},
-	Operator: {WriteDeployments, WriteCommands, ReadLogs, WriteApps, WriteRules, DecideProposals},
-	Admin:    {WriteSites, WriteMachines, WriteAccess, ReadAudit},
-}
-
-// ParseRole returns the role of a name; the error is of kind Invalid and names the roles.
-func ParseRole(name string) (Role, error) {
-	if r := Role(name); slices.Contains(Roles(), r) {
-		return r, nil
-	}
-	var names []string
-	for _, r := range Roles() {
-		names = append(names, string(r))
-	}
-	return "", protocol.Errorf(protocol.Invalid, "role %q: want %s", name, strings.Join(names, ", "))
-}
-
-// Has reports whether a role has a permission. A role that is not one of Roles has none.
-func (r Role) Has(p Permission) bool {
-	if p == Open {
-		return true
-	}
-	for _, each := range Roles() {
-		if !slices.Contains(Roles(), r) {
-			return false
-		}
-		if slices.Contains(permissions[each], p) {
-			return true
-		}
-		if each == r {
-			return false
-		}
-	}
-	return false
-}
-
 // operations are the operations of the API, as method and pattern of their route, each with what it needs.
 var operations = map[string]Permission{
 	"GET /healthz": Open, "GET /readyz": Open,
@@ -222,7 +172,7 @@ func (s Sites) RegistryNeeds(method, path string) Permission {
 // A Principal is a person or a program that has proved who it is. Its role is empty where it may do nothing.
 type Principal struct {
 	Name    string    `json:"name"`
-	Role    Role      `json:"role" enum:"read-only,operator,admin"`
+	Role    Role      `json:"role" doc:"read-only, operator, admin, or a role of the configuration"`
 	Sites   []string  `json:"sites,omitempty" doc:"the sites for which the role holds: names, or how names begin with a * after it; absent: all"`
 	Further []Grant   `json:"further,omitempty" doc:"roles besides, of a person whose groups give several"`
 	Token   string    `json:"token" doc:"id of the token that it has shown"`
@@ -232,6 +182,8 @@ type Principal struct {
 	Subject string `json:"subject,omitempty" doc:"its identifier at the provider, which never changes; absent: this CO vouches for it"`
 	// Key is the thumbprint of the provider's key that has signed the token; empty where there is no issuer.
 	Key string `json:"-"`
+
+	custom Custom
 }
 
 // A SignIn is what a program must know to sign a person in with an OpenID provider.
@@ -245,7 +197,7 @@ type SignIn struct {
 type Token struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name" doc:"whom it was made for: each change that is made with it names it"`
-	Role      Role       `json:"role" enum:"read-only,operator,admin"`
+	Role      Role       `json:"role" doc:"read-only, operator, admin, or a role of the configuration"`
 	Sites     []string   `json:"sites,omitempty" doc:"the sites for which the role holds: names, how names begin with a * after it, or @ and the name of a group of sites; absent: all"`
 	CreatedAt time.Time  `json:"createdAt"`
 	CreatedBy string     `json:"createdBy" doc:"who made it; console: on the CO's machine"`
@@ -285,6 +237,7 @@ var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._@-]{0,62}[a-z0-9])?$`)
 // A Request is what somebody asks of a new token.
 type Request struct {
 	Name, Role string
+	Custom     Custom   // the roles there are besides those that are always there
 	Sites      []string // as of ParseSites; nil: all; an empty list is refused
 	Life       time.Duration
 }
@@ -298,7 +251,7 @@ func NewToken(r Request, by string, now time.Time) (Token, error) {
 	if !nameForm.MatchString(name) {
 		return Token{}, protocol.Errorf(protocol.Invalid, "name %q: want 1 to 64 lower-case letters, digits, and . _ @ - between them", name)
 	}
-	role, err := ParseRole(r.Role)
+	role, err := r.Custom.Parse(r.Role)
 	if err != nil {
 		return Token{}, err
 	}

@@ -65,7 +65,7 @@ func TestRoles(t *testing.T) {
 			}
 		}
 	}
-	if _, err := ParseRole("root"); protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), "read-only, operator, admin") {
+	if _, err := Custom(nil).Parse("root"); protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), "read-only, operator, admin") {
 		t.Errorf("role root: %v", err)
 	}
 }
@@ -135,7 +135,7 @@ func TestNewToken(t *testing.T) {
 		{"a", "admin", nil, time.Second, "life"},
 		{"a", "admin", nil, MaxLife + 1, "life"},
 	} {
-		if _, err := NewToken(Request{tt.name, tt.role, tt.sites, tt.life}, "x", now); protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), tt.words) {
+		if _, err := NewToken(Request{Name: tt.name, Role: tt.role, Sites: tt.sites, Life: tt.life}, "x", now); protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), tt.words) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}

@@ -91,7 +91,7 @@ func (s Sites) RegistryNeed(method, path string) Need {
 
 // A Grant is a role, and the sites for which it holds.
 type Grant struct {
-	Role  Role     `json:"role" enum:"read-only,operator,admin"`
+	Role  Role     `json:"role" doc:"read-only, operator, admin, or a role of the configuration"`
 	Sites []string `json:"sites,omitempty" doc:"names of sites, or how names begin with a * after it; absent: all"`
 }
 
@@ -125,7 +125,7 @@ func (p Principal) Same(o Principal) bool {
 func (p Principal) sitesFor(need Permission) (all siteset.Set, has bool, err error) {
 	var sets []siteset.Set
 	for _, g := range p.Grants() {
-		if !g.Role.Has(need) {
+		if !p.has(g.Role, need) {
 			continue
 		}
 		set, err := siteset.Parse(g.Sites)
@@ -150,6 +150,8 @@ func (p Principal) Allows(n Need) error {
 	switch {
 	case err != nil:
 		return protocol.Errorf(protocol.Denied, "the sites of the token of %s cannot be read: %w", p.Name, err)
+	case !has && p.unknown(p.Role):
+		return protocol.Errorf(protocol.Denied, "%s has the role %s, which is not in the configuration of this CO (access.roles)", p.Name, p.Role)
 	case !has:
 		return protocol.Errorf(protocol.Denied, "%s has the role %s, which does not allow this: it needs %s", p.Name, p.Role, n.Permission)
 	case set.All(), n.Reach == Picked:

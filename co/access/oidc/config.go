@@ -80,8 +80,9 @@ func (c Config) completed() Config {
 	return c
 }
 
-// Validate returns all faults, each with its key in the configuration of the CO. A configuration that is not Set has none.
-func (c Config) Validate() error {
+// Validate returns all faults, each with its key in the configuration of the CO, which has these roles besides those that are
+// always there. A configuration that is not Set has none.
+func (c Config) Validate(roles access.Custom) error {
 	if !c.Set() {
 		return nil
 	}
@@ -105,7 +106,7 @@ func (c Config) Validate() error {
 		errs = append(errs, errors.New("roles: missing; want at least one group with its role, as nobody could do anything"))
 	}
 	for i, b := range c.Roles {
-		if err := b.check(); err != nil {
+		if err := b.check(roles); err != nil {
 			errs = append(errs, fmt.Errorf("roles[%d]: %w", i, err))
 		}
 	}
@@ -115,11 +116,11 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (b Binding) check() error {
+func (b Binding) check(roles access.Custom) error {
 	if b.Group == "" {
 		return errors.New("group: missing")
 	}
-	if _, err := access.ParseRole(b.Role); err != nil {
+	if _, err := roles.Parse(b.Role); err != nil {
 		return err
 	}
 	_, err := access.ParseSites(b.Sites)

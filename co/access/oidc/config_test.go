@@ -18,7 +18,7 @@ import (
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	if err := (Config{}).Validate(); err != nil {
+	if err := (Config{}).Validate(nil); err != nil {
 		t.Errorf("no provider: %v", err)
 	}
 	for words, change := range map[string]func(*Config){
@@ -33,14 +33,14 @@ func TestValidate(t *testing.T) {
 		"refresh 2h0m0s":         func(c *Config) { c.Refresh = 2 * time.Hour },
 		"roles: missing":         func(c *Config) { c.Roles = nil },
 		"roles[1]: group":        func(c *Config) { c.Roles[1].Group = "" },
-		`roles[0]: role "king"`:  func(c *Config) { c.Roles[0].Role = "king" },
+		`roles[0]: role "king"`:  func(c *Config) { c.Roles[0].Role, c.Roles[1].Role = "king", "commissioning" },
 		`roles[1]: group "@N"`:   func(c *Config) { c.Roles[1].Sites = []string{"@N"} },
 		`roles[1]: site "North"`: func(c *Config) { c.Roles[1].Sites = []string{"North"} },
 		"the list has no site":   func(c *Config) { c.Roles[1].Sites = []string{} },
 	} {
 		c := config("https://login.example/realms/plant")
 		change(&c)
-		if err := c.Validate(); words == "" && err != nil || words != "" && (err == nil || !strings.Contains(err.Error(), words)) {
+		if err := c.Validate(access.Custom{"commissioning": nil}); words == "" && err != nil || words != "" && (err == nil || !strings.Contains(err.Error(), words)) {
 			t.Errorf("%v, want %q", err, words)
 		}
 	}

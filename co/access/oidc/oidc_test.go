@@ -59,7 +59,7 @@ func config(issuer string) Config {
 // start returns a provider that follows the keys of an issuer until the test ends.
 func start(t testing.TB, c Config) (*Provider, *prometheus.Registry, *log) {
 	t.Helper()
-	if err := c.Validate(); err != nil {
+	if err := c.Validate(nil); err != nil {
 		t.Fatal(err)
 	}
 	l, r := &log{}, prometheus.NewRegistry()

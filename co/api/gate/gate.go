@@ -51,11 +51,13 @@ type Signer interface {
 
 // Options are what a gate needs. All are required but for Provider and Limits.
 type Options struct {
-	Store      Store
-	Groups     GroupStore
-	Signer     Signer
-	Provider   Provider
-	Limits     limit.Limits
+	Store    Store
+	Groups   GroupStore
+	Signer   Signer
+	Provider Provider
+	Limits   limit.Limits
+	// Roles are those of the configuration. Nil: none.
+	Roles      access.Custom
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -236,6 +238,9 @@ func (g *Gate) Create(ctx context.Context, t access.Token) (made access.Token, t
 	return t, text, g.o.Store.AddToken(ctx, t)
 }
 
+// Roles are those of the configuration.
+func (g *Gate) Roles() access.Custom { return g.o.Roles }
+
 // Revoke ends a token, here at once.
 func (g *Gate) Revoke(ctx context.Context, id string) error {
 	if err := g.o.Store.RevokeToken(ctx, id); err != nil {
@@ -395,7 +400,7 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 			return
 		}
 		defer g.limits.open.Leave(whose)
-		p := shown.Within(g.siteGroups())
+		p := shown.Within(g.siteGroups()).WithRoles(g.o.Roles)
 		denied := func(err error) {
 			g.refused.WithLabelValues(fmt.Sprint(http.StatusForbidden)).Inc()
 			g.o.Logger.WarnContext(r.Context(), "request refused", "principal", p.Name, "subject", p.Subject, "grants", p.Grants(), "needs", string(need.Permission), "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)

@@ -24,6 +24,8 @@ type Record interface {
 	Create(ctx context.Context, t access.Token) (made access.Token, text string, err error)
 	Tokens(ctx context.Context, p fleet.Page) (list []access.Token, next string, err error)
 	Revoke(ctx context.Context, id string) error
+	// Roles are those of the configuration.
+	Roles() access.Custom
 }
 
 // A Made is a token that was made. Its text is in no other answer.
@@ -52,7 +54,7 @@ func (s *siteList) UnmarshalJSON(b []byte) error {
 type createInput struct {
 	Body struct {
 		Name    string   `json:"name" doc:"whom it is for; each change that is made with it names it"`
-		Role    string   `json:"role" enum:"read-only,operator,admin"`
+		Role    string   `json:"role" doc:"read-only, operator, admin, or a role of the configuration"`
 		Sites   siteList `json:"sites,omitempty" doc:"the sites for which the role holds: names, or how names begin with a * after it; absent: all"`
 		Seconds int64    `json:"seconds,omitempty" doc:"how long it holds; default 30 days"`
 	}
@@ -126,7 +128,7 @@ func (r *routes) create(ctx context.Context, in *createInput) (*form.Reply[Made]
 	if in.Body.Seconds != 0 {
 		life = time.Duration(min(max(in.Body.Seconds, -1), int64(access.MaxLife/time.Second)+1)) * time.Second
 	}
-	t, err := access.NewToken(access.Request{Name: in.Body.Name, Role: in.Body.Role, Sites: in.Body.Sites, Life: life}, p.Name, time.Now())
+	t, err := access.NewToken(access.Request{Name: in.Body.Name, Role: in.Body.Role, Custom: r.record.Roles(), Sites: in.Body.Sites, Life: life}, p.Name, time.Now())
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, problem.At("body", err))
 	}
