@@ -57,6 +57,9 @@ func (b *bench) ask(method, path, text, body string) (int, string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	if resp.Header.Get("X-Content-Type-Options") != "nosniff" || resp.Header.Get("Content-Security-Policy") == "" {
+		b.t.Errorf("%s %s: a browser may show it as a page: %v", method, path, resp.Header)
+	}
 	if resp.StatusCode == http.StatusUnauthorized && resp.Header.Get("WWW-Authenticate") == "" {
 		b.t.Errorf("%s %s: no WWW-Authenticate", method, path)
 	}

@@ -244,7 +244,8 @@ func (c *CO) startHTTP(s stores, sites *sites, checkpoints checkpoints) error {
 		return err
 	}
 	requests := policy.Policy{Route: a.Route, Clients: admin.Path, Sites: access.Sites{Prove: c.httpsAddr != ""}}
-	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(proxies.Handler(s.guarded(mux, requests, c.log)), httpserver.Limits{}, c.log), c.parts.Fail).Stop)
+	handler := httpserver.Headers(proxies.Handler(s.guarded(mux, requests, c.log)))
+	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(handler, httpserver.Limits{}, c.log), c.parts.Fail).Stop)
 	// It is stopped before the server, so that open event streams end and do not hold it.
 	c.parts.Go("event feed", func(ctx context.Context) { a.Run(ctx, s.fleet.Listen(ctx)) })
 	return nil
