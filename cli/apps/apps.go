@@ -1,5 +1,5 @@
-// Package apps holds the commands of colony app that work without a CO's API: they make
-// packages, and push them to registries.
+// Package apps holds the commands of colony app, and colony lint: they make packages, judge them, push them to registries, and
+// have the CO import, list and remove them.
 package apps
 
 import (
@@ -36,9 +36,7 @@ type initAnswer struct {
 	Findings []lint.Finding `json:"findings"`
 }
 
-// Init returns the command init, which makes a package out of a Compose file. Errors are
-// of a protocol.Kind.
-func Init(env *command.Env) *cobra.Command {
+func initialise(env *command.Env) *cobra.Command {
 	var from []string
 	var o packaging.Options
 	cmd := &cobra.Command{
@@ -208,9 +206,7 @@ type pushOptions struct {
 	replace      bool
 }
 
-// Push returns the command push, which pushes a package and its components. Errors are of
-// a protocol.Kind.
-func Push(env *command.Env) *cobra.Command {
+func push(env *command.Env) *cobra.Command {
 	var o pushOptions
 	cmd := &cobra.Command{
 		Use:   "push REFERENCE [FOLDER]",

@@ -114,10 +114,10 @@ func (r *renewer) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept := false
+	ours := false
 	err = update(func(all *Contexts) error {
 		r.c = all.Contexts[r.name]
-		if kept = r.c.Session != nil && r.c.Session.Refresh == now.Session.Refresh; kept {
+		if ours = r.c.Session != nil && r.c.Session.Refresh == now.Session.Refresh; ours {
 			r.c.Token, r.c.Session = text, &session
 			all.Contexts[r.name] = r.c
 		}
@@ -126,7 +126,7 @@ func (r *renewer) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("keep the renewed sign-in: %w", err)
 	}
-	if kept {
+	if ours {
 		return nil
 	}
 	// Meanwhile somebody logged out, or in: what was renewed belongs to nobody, and must not live on at the provider.

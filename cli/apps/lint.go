@@ -1,4 +1,4 @@
-package cli
+package apps
 
 import (
 	"errors"
@@ -12,7 +12,8 @@ import (
 	"github.com/colonyfleet/colony/co/lint"
 )
 
-func (a *app) lintCommand() *cobra.Command {
+// Lint returns "colony lint".
+func Lint(env *command.Env) *cobra.Command {
 	var registries []string
 	cmd := &cobra.Command{
 		Use:   "lint FOLDER",
@@ -47,12 +48,12 @@ instead. The exit code is 0 where there are none, or warnings only, and 2 else.`
 			if result.Failed() {
 				failed = command.Usage(fmt.Errorf("lint %s: not accepted", args[0]))
 			}
-			if done, err := a.Machine(result); done {
+			if done, err := env.Machine(result); done {
 				return errors.Join(failed, err)
 			}
 			for _, f := range result.Findings {
 				f.File = filepath.Join(args[0], f.File)
-				fmt.Fprintln(a.Out, f)
+				fmt.Fprintln(env.Out, f)
 			}
 			return failed
 		},

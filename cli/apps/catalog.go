@@ -1,4 +1,4 @@
-package cli
+package apps
 
 import (
 	"errors"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/colonyfleet/colony/cli/apps"
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/output"
@@ -20,24 +19,25 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-func (a *app) appCommand() *cobra.Command {
+// Command returns "colony app".
+func Command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "app", Short: "Make, push, import and show applications"}
-	cmd.AddCommand(byKind(apps.Init(&a.Env)), a.lintCommand(), byKind(apps.Push(&a.Env)))
-	cmd.AddCommand(a.appImport(), a.appRemove(), &cobra.Command{
+	cmd.AddCommand(byKind(initialise(env)), Lint(env), byKind(push(env)))
+	cmd.AddCommand(importing(env), remove(env), &cobra.Command{
 		Use: "list", Short: "List the applications", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			apps, err := client.List[fleet.App](cmd.Context(), a.Client(), "/apps", nil)
+			apps, err := client.List[fleet.App](cmd.Context(), env.Client(), "/apps", nil)
 			if err != nil {
 				return err
 			}
-			if done, err := a.Machine(apps); done {
+			if done, err := env.Machine(apps); done {
 				return err
 			}
 			var rows [][]string
 			for _, app := range apps {
 				rows = append(rows, []string{app.ID, app.Name, app.Latest, strings.Join(app.Versions, ","), app.Description})
 			}
-			return a.Table("APP NAME LATEST VERSIONS DESCRIPTION", rows)
+			return env.Table("APP NAME LATEST VERSIONS DESCRIPTION", rows)
 		},
 	}, &cobra.Command{
 		Use: "show APP[@VERSION]", Short: "Show one version of an application: profiles and parameters", Args: cobra.ExactArgs(1),
@@ -45,19 +45,19 @@ func (a *app) appCommand() *cobra.Command {
 			id, version, _ := strings.Cut(args[0], "@")
 			if version == "" {
 				var app fleet.App
-				if err := a.Call(cmd.Context(), http.MethodGet, "/apps/"+url.PathEscape(id), nil, &app); err != nil {
+				if err := env.Call(cmd.Context(), http.MethodGet, "/apps/"+url.PathEscape(id), nil, &app); err != nil {
 					return err
 				}
 				version = app.Latest
 			}
 			var v fleet.AppVersion
-			if err := a.Call(cmd.Context(), http.MethodGet, "/apps/"+url.PathEscape(id)+"/versions/"+url.PathEscape(version), nil, &v); err != nil {
+			if err := env.Call(cmd.Context(), http.MethodGet, "/apps/"+url.PathEscape(id)+"/versions/"+url.PathEscape(version), nil, &v); err != nil {
 				return err
 			}
-			if done, err := a.Machine(v); done {
+			if done, err := env.Machine(v); done {
 				return err
 			}
-			return a.showApp(v)
+			return showVersion(env, v)
 		},
 	})
 	return cmd
@@ -80,22 +80,22 @@ func byKind(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-func (a *app) showApp(v fleet.AppVersion) error {
-	if err := a.Fields("App", v.AppID, "Version", v.Version, "Name", v.Name, "Description", v.Description,
+func showVersion(env *command.Env, v fleet.AppVersion) error {
+	if err := env.Fields("App", v.AppID, "Version", v.Version, "Name", v.Name, "Description", v.Description,
 		"Source", v.Source, "Digest", string(v.Digest), "Imported", output.Age(&v.ImportedAt)+" ago"); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.Out)
+	fmt.Fprintln(env.Out)
 	var rows [][]string
 	for _, p := range v.Profiles {
 		for _, c := range p.Components {
 			rows = append(rows, []string{p.ID, p.Type, c.Name, c.Repository + ":" + c.Revision})
 		}
 	}
-	if err := a.Table("PROFILE TYPE COMPONENT SOURCE", rows); err != nil {
+	if err := env.Table("PROFILE TYPE COMPONENT SOURCE", rows); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.Out)
+	fmt.Fprintln(env.Out)
 	rows = nil
 	for _, p := range v.Parameters {
 		value := ""
@@ -104,10 +104,10 @@ func (a *app) showApp(v fleet.AppVersion) error {
 		}
 		rows = append(rows, []string{p.Name, value, map[bool]string{true: "yes"}[p.Immutable], p.Description})
 	}
-	return a.Table("PARAMETER DEFAULT IMMUTABLE DESCRIPTION", rows)
+	return env.Table("PARAMETER DEFAULT IMMUTABLE DESCRIPTION", rows)
 }
 
-func (a *app) appRemove() *cobra.Command {
+func remove(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "remove APP@VERSION", Short: "Remove a version of an application from the catalog", Args: cobra.ExactArgs(1),
 		Long: `Remove a version of an application from the catalog, and the application with its last
@@ -121,13 +121,13 @@ the same: a version stays immutable.`,
 				return command.Usage(fmt.Errorf("%q: want APP@VERSION", args[0]))
 			}
 			path := "/apps/" + url.PathEscape(id) + "/versions/" + url.PathEscape(version)
-			if err := a.Call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
+			if err := env.Call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
 				return err
 			}
-			if done, err := a.Machine(map[string]string{"app": id, "version": version}); done {
+			if done, err := env.Machine(map[string]string{"app": id, "version": version}); done {
 				return err
 			}
-			_, err := fmt.Fprintf(a.Out, "%s: removed from the catalog\n", args[0])
+			_, err := fmt.Fprintf(env.Out, "%s: removed from the catalog\n", args[0])
 			return err
 		},
 	}
@@ -137,7 +137,7 @@ the same: a version stays immutable.`,
 // repositories and archives for it.
 const importTimes = 30
 
-func (a *app) appImport() *cobra.Command {
+func importing(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "import DIRECTORY|GIT-URL[#REF]|oci://REFERENCE",
 		Short: "Import the application packages of a directory, a git repository or an OCI artifact",
@@ -158,24 +158,24 @@ CO's own must be named there, too.`,
 				}
 			}
 			var answer api.ImportAnswer
-			c := a.Client()
+			c := env.Client()
 			c.Timeout *= importTimes
 			if err := c.Call(cmd.Context(), http.MethodPost, "/apps", map[string]string{"source": source}, &answer); err != nil {
 				return err
 			}
-			if done, err := a.Machine(answer.Results); done {
+			if done, err := env.Machine(answer.Results); done {
 				return errors.Join(err, importErr(answer))
 			}
 			var rows [][]string
 			for _, r := range answer.Results {
 				rows = append(rows, []string{r.Path, r.App, r.Version, r.Outcome})
 			}
-			if err := a.Table("PACKAGE APP VERSION RESULT", rows); err != nil {
+			if err := env.Table("PACKAGE APP VERSION RESULT", rows); err != nil {
 				return err
 			}
 			for _, r := range answer.Results {
 				for _, w := range r.Warnings {
-					fmt.Fprintf(a.Err, "warning: %s: %s\n", r.Path, w)
+					fmt.Fprintf(env.Err, "warning: %s: %s\n", r.Path, w)
 				}
 			}
 			return importErr(answer)
