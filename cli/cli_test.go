@@ -13,7 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/verdict"
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -156,9 +156,9 @@ func TestReasonsAreShownWhole(t *testing.T) {
 func TestListsFetchAllPages(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		page := api.List[fleet.Site]{Items: []fleet.Site{{ID: "a"}}, Next: "2"}
+		page := form.List[fleet.Site]{Items: []fleet.Site{{ID: "a"}}, Next: "2"}
 		if r.URL.Query().Get("cursor") == "2" {
-			page = api.List[fleet.Site]{Items: []fleet.Site{{ID: "b"}}}
+			page = form.List[fleet.Site]{Items: []fleet.Site{{ID: "b"}}}
 		}
 		_ = json.NewEncoder(w).Encode(page)
 	}))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/images"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
@@ -61,7 +61,7 @@ func offered[T any](ctx context.Context, a *app, path, typed string, ids func(T)
 	if typed != "" {
 		query.Set("q", typed)
 	}
-	var page api.List[T]
+	var page form.List[T]
 	if err := a.Call(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
 		return nil, err
 	}

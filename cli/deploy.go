@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/fleet"
 )
 
@@ -79,13 +80,13 @@ func (f deployFlags) request(target string, given func(flag string) bool) (api.N
 		Version: version, Profile: f.profile,
 	}}
 	if given("node") {
-		req.Node = api.Some(f.node)
+		req.Node = form.Some(f.node)
 	}
 	if given("replicas") {
-		req.Replicas = api.Some(f.replicas)
+		req.Replicas = form.Some(f.replicas)
 	}
 	if given("nodes") {
-		req.Nodes = api.Some(map[string]string{})
+		req.Nodes = form.Some(map[string]string{})
 	}
 	for _, kv := range f.nodes {
 		if kv == "" && len(f.nodes) == 1 {

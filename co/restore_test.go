@@ -15,7 +15,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/co"
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/backup"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/git"
@@ -142,7 +142,7 @@ func (b *bench) end() {
 // raised counts the events that say that the CO went on above what the site holds.
 func (b *bench) raised() int {
 	b.t.Helper()
-	var page api.List[fleet.Event]
+	var page form.List[fleet.Event]
 	b.call(http.MethodGet, "/api/v1/events?limit=1000&site=plant&newest=true", nil, &page)
 	n := 0
 	for _, e := range page.Items {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/form"
+	"github.com/colonyfleet/colony/co/api/proposals"
 	"github.com/colonyfleet/colony/co/proposal"
 )
 
@@ -46,7 +48,7 @@ func list(env *command.Env) *cobra.Command {
 			if state != "all" {
 				query.Set("state", state)
 			}
-			var answer api.List[proposal.Proposal]
+			var answer form.List[proposal.Proposal]
 			if err := env.Call(cmd.Context(), http.MethodGet, "/proposals?"+query.Encode(), nil, &answer); err != nil {
 				return err
 			}
@@ -130,7 +132,7 @@ func decide(env *command.Env, verb, short, outcome string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " PROPOSAL", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			decision := api.Decision{}
+			decision := proposals.Decision{}
 			if u, err := user.Current(); err == nil {
 				decision.By = u.Username
 			}

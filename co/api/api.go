@@ -25,6 +25,7 @@ import (
 	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/api/images"
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/api/proposals"
 	"github.com/colonyfleet/colony/co/api/security"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/api/sitegroups"
@@ -263,7 +264,7 @@ func (a *API) routes(h huma.API) {
 	sitegroups.Register(h, a.opts.Access.Groups, a.log)
 	tokens.Register(h, a.opts.Access.Tokens, a.opts.Access.SignIn, a.log)
 	auditapi.Register(h, a.opts.Access.Audit, a.log)
-	a.proposalRoutes(h)
+	proposals.Register(h, a.opts.Proposals, a.opts.Changed, a.log)
 	a.requestRoutes(h)
 	commandsapi.Register(h, a.opts.Sites.Commands, a.feed.Over, a.log)
 	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition, form.Describe("fleet", "Go on above the desired state that a site holds, however far ahead it is"), conflicts)

@@ -30,7 +30,7 @@ type eventQuery struct {
 	Newest     bool     `query:"newest" doc:"the last ones instead of the first; the order is the same"`
 }
 
-func (a *API) listEvents(ctx context.Context, in *eventQuery) (*form.Reply[List[fleet.Event]], error) {
+func (a *API) listEvents(ctx context.Context, in *eventQuery) (*form.Reply[form.List[fleet.Event]], error) {
 	f, err := in.filter(ctx)
 	if err == nil {
 		err = a.retained(ctx, f.After)
@@ -42,7 +42,7 @@ func (a *API) listEvents(ctx context.Context, in *eventQuery) (*form.Reply[List[
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return page(items, "", nil)
+	return form.Page(items, ""), nil
 }
 
 func wantsStream(r *http.Request) bool {

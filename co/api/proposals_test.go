@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/repo/git"
@@ -44,7 +45,7 @@ func (w *world) until(what string, holds func() bool) {
 
 func (w *world) proposals(query string) []proposal.Proposal {
 	w.t.Helper()
-	var out api.List[proposal.Proposal]
+	var out form.List[proposal.Proposal]
 	w.get("/api/v1/proposals"+query).into(http.StatusOK, &out)
 	return out.Items
 }
@@ -52,7 +53,7 @@ func (w *world) proposals(query string) []proposal.Proposal {
 // names returns the deployments of the site home that are not archived.
 func (w *world) names() string {
 	w.t.Helper()
-	var out api.List[fleet.Deployment]
+	var out form.List[fleet.Deployment]
 	w.get("/api/v1/deployments?site=home").into(http.StatusOK, &out)
 	var names []string
 	for _, d := range out.Items {

@@ -17,38 +17,21 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// A List is one page.
-type List[T any] struct {
-	Items []T    `json:"items"`
-	Next  string `json:"next,omitempty" doc:"cursor of the next page; absent on the last. A page may hold fewer items than its limit though there is a next one"`
-	// Total is set where it was asked for.
-	Total        *int `json:"total,omitempty" doc:"number of items on all pages; only where it was asked for"`
-	TotalAtLeast bool `json:"totalAtLeast,omitempty" doc:"there are more than total: they are not counted to the end"`
-}
-
-// page answers a page, or the error.
-func page[T any](items []T, next string, err error) (*form.Reply[List[T]], error) {
-	if err != nil {
-		return nil, err
-	}
-	return &form.Reply[List[T]]{Body: List[T]{Items: form.NotNil(items), Next: next}}, nil
-}
-
 // counted answers a page with a number.
-func counted[T any](items []T, next string, total *fleet.Total) *form.Reply[List[T]] {
-	l := List[T]{Items: form.NotNil(items), Next: next}
+func counted[T any](items []T, next string, total *fleet.Total) *form.Reply[form.List[T]] {
+	l := form.List[T]{Items: form.NotNil(items), Next: next}
 	if total != nil {
 		l.Total, l.TotalAtLeast = &total.Count, total.AtLeast
 	}
-	return &form.Reply[List[T]]{Body: l}
+	return &form.Reply[form.List[T]]{Body: l}
 }
 
-func (a *API) listApps(ctx context.Context, in *form.PageQuery) (*form.Reply[List[fleet.App]], error) {
+func (a *API) listApps(ctx context.Context, in *form.PageQuery) (*form.Reply[form.List[fleet.App]], error) {
 	items, next, err := a.opts.Apps.Apps(ctx, in.Page())
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return page(items, next, nil)
+	return form.Page(items, next), nil
 }
 
 type appPath struct {
@@ -128,7 +111,7 @@ type deploymentQuery struct {
 	Total    bool   `query:"total" doc:"count all that match"`
 }
 
-func (a *API) listDeployments(ctx context.Context, in *deploymentQuery) (*form.Reply[List[fleet.Deployment]], error) {
+func (a *API) listDeployments(ctx context.Context, in *deploymentQuery) (*form.Reply[form.List[fleet.Deployment]], error) {
 	f, err := in.filter(ctx)
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -214,7 +197,7 @@ type siteQuery struct {
 	Total   bool   `query:"total" doc:"count all that match"`
 }
 
-func (a *API) listSites(ctx context.Context, in *siteQuery) (*form.Reply[List[fleet.Site]], error) {
+func (a *API) listSites(ctx context.Context, in *siteQuery) (*form.Reply[form.List[fleet.Site]], error) {
 	f, err := in.filter(ctx)
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -276,7 +259,7 @@ type nodeQuery struct {
 	Total   bool     `query:"total" doc:"count all that match"`
 }
 
-func (a *API) listNodes(ctx context.Context, in *nodeQuery) (*form.Reply[List[fleet.Node]], error) {
+func (a *API) listNodes(ctx context.Context, in *nodeQuery) (*form.Reply[form.List[fleet.Node]], error) {
 	f, err := in.filter(ctx)
 	if err != nil {
 		return nil, a.fail(ctx, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/form"
 	upkeepdb "github.com/colonyfleet/colony/co/db/fleet/upkeep"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
@@ -33,7 +34,7 @@ func TestApps(t *testing.T) {
 	w.get("/api/v1/apps/hello").fails(http.StatusNotFound, `no application "hello"`, "nothing yet")
 	w.importApps()
 
-	var list api.List[fleet.App]
+	var list form.List[fleet.App]
 	w.get("/api/v1/apps").into(http.StatusOK, &list)
 	diff(t, "apps", []fleet.App{
 		{ID: "hello", Name: "Hello", Description: "A web server that greets", Latest: "1.1.0", Versions: []string{"1.1.0", "1.0.0"}},
@@ -128,7 +129,7 @@ func TestNodes(t *testing.T) {
 		"?site=home&label=hall%3D7":       "home/gw-1",
 		"?label=" + url.QueryEscape("x="): "",
 	} {
-		var list api.List[fleet.Node]
+		var list form.List[fleet.Node]
 		w.get("/api/v1/nodes"+query).into(http.StatusOK, &list)
 		var got []string
 		for _, n := range list.Items {
@@ -155,7 +156,7 @@ func walk[T any](w *world, path string, id func(T) string) (ids []string, pages 
 	w.t.Helper()
 	cursor := ""
 	for {
-		var list api.List[T]
+		var list form.List[T]
 		w.get(path+"&cursor="+url.QueryEscape(cursor)).into(http.StatusOK, &list)
 		pages++
 		for _, v := range list.Items {
@@ -254,7 +255,7 @@ func TestDeploymentFilters(t *testing.T) {
 		"?q=E/O":                        "one",
 		"?q=way&state=PENDING":          "three",
 	} {
-		var list api.List[fleet.Deployment]
+		var list form.List[fleet.Deployment]
 		w.get("/api/v1/deployments"+query).into(http.StatusOK, &list)
 		var got []string
 		for _, d := range list.Items {
@@ -263,7 +264,7 @@ func TestDeploymentFilters(t *testing.T) {
 		diff(t, query, want, strings.Join(got, " "))
 	}
 	for query, total := range map[string]int{"": 3, "?archived=true": 4, "?state=PENDING": 2, "?site=home": 2, "?app=hello": 2, "?q=o": 2} {
-		var list api.List[fleet.Deployment]
+		var list form.List[fleet.Deployment]
 		w.get("/api/v1/deployments"+query+map[bool]string{true: "?", false: "&"}[query == ""]+"total=true&limit=1").into(http.StatusOK, &list)
 		if list.Total == nil || *list.Total != total || list.TotalAtLeast {
 			t.Errorf("%s: total %v, at least %v; want %d", query, list.Total, list.TotalAtLeast, total)
@@ -305,7 +306,7 @@ func TestEventsList(t *testing.T) {
 		"?newest=true&limit=2": "34",
 		"?site=nowhere":        "",
 	} {
-		var list api.List[fleet.Event]
+		var list form.List[fleet.Event]
 		w.get("/api/v1/events"+query).into(http.StatusOK, &list)
 		got := ""
 		for _, e := range list.Items {
@@ -379,7 +380,7 @@ func TestNodeAndSiteFilters(t *testing.T) {
 		"?version=7":                         "",
 		"?state=online&version=!7&site=home": "gw-1",
 	} {
-		var list api.List[fleet.Node]
+		var list form.List[fleet.Node]
 		w.get("/api/v1/nodes"+query).into(http.StatusOK, &list)
 		var got []string
 		for _, n := range list.Items {
@@ -388,7 +389,7 @@ func TestNodeAndSiteFilters(t *testing.T) {
 		diff(t, query, want, strings.Join(got, " "))
 	}
 	for query, total := range map[string]int{"": 2, "?state=offline": 1, "?site=home": 2, "?q=gw-1": 1} {
-		var list api.List[fleet.Node]
+		var list form.List[fleet.Node]
 		w.get("/api/v1/nodes"+query+map[bool]string{true: "?", false: "&"}[query == ""]+"total=true").into(http.StatusOK, &list)
 		if list.Total == nil || *list.Total != total || list.TotalAtLeast {
 			t.Errorf("%s: total %v, at least %v; want %d", query, list.Total, list.TotalAtLeast, total)
@@ -406,7 +407,7 @@ func TestNodeAndSiteFilters(t *testing.T) {
 		"?online=false&q=om":           "",
 		"?online=true&version=1.4.0,2": "home",
 	} {
-		var list api.List[fleet.Site]
+		var list form.List[fleet.Site]
 		w.get("/api/v1/sites"+query+map[bool]string{true: "?", false: "&"}[query == ""]+"total=true").into(http.StatusOK, &list)
 		var got []string
 		for _, s := range list.Items {
@@ -453,7 +454,7 @@ func TestEventsThatAreNotKept(t *testing.T) {
 	says := fmt.Sprintf("the events from 2 to %d are not kept any more: go on after %[1]d", first-1)
 	w.get("/api/v1/events?after=1").fails(http.StatusGone, says)
 	w.do(http.MethodGet, "/api/v1/events", nil, "Accept", "text/event-stream", "Last-Event-ID", "1").fails(http.StatusGone, says)
-	var list api.List[fleet.Event]
+	var list form.List[fleet.Event]
 	w.get(fmt.Sprintf("/api/v1/events?after=%d", first-1)).into(http.StatusOK, &list)
 	if len(list.Items) == 0 || list.Items[0].ID < first {
 		t.Errorf("after the deleted events: %+v", list.Items)

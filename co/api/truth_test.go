@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -39,7 +40,7 @@ func (w *world) shows(state lifecycle.State, reasons ...string) fleet.Deployment
 	w.t.Helper()
 	var d fleet.Deployment
 	w.get("/api/v1/deployments/home/hello").into(http.StatusOK, &d)
-	var list api.List[fleet.Deployment]
+	var list form.List[fleet.Deployment]
 	w.get("/api/v1/deployments?site=home&state="+string(state)).into(http.StatusOK, &list)
 	if d.State != state || len(list.Items) != 1 {
 		w.t.Errorf("the state is %s, and %d are listed as %s; want %[3]s: %s", d.State, len(list.Items), state, d.Reason)

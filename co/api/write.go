@@ -27,13 +27,13 @@ import (
 
 // A Change is what may be said of a deployment when it is made or updated.
 type Change struct {
-	Version    string                      `json:"version,omitempty" doc:"of the application; default the latest"`
-	Profile    string                      `json:"profile,omitempty" doc:"id of a deployment profile; default the first that nodes can run"`
-	Node       Optional[string]            `json:"node,omitzero" required:"false" doc:"only this node; *, an empty text or null in an update: any node again"`
-	Nodes      Optional[map[string]string] `json:"nodes,omitzero" required:"false" doc:"only nodes with these labels; {} or null in an update: any node again"`
-	Replicas   Optional[uint32]            `json:"replicas,omitzero" required:"false" doc:"on so many nodes; 0 or null: on all that match, the default"`
-	Parameters Parameters                  `json:"parameters,omitempty"`
-	Policy     *Policy                     `json:"policy,omitempty"`
+	Version    string                           `json:"version,omitempty" doc:"of the application; default the latest"`
+	Profile    string                           `json:"profile,omitempty" doc:"id of a deployment profile; default the first that nodes can run"`
+	Node       form.Optional[string]            `json:"node,omitzero" required:"false" doc:"only this node; *, an empty text or null in an update: any node again"`
+	Nodes      form.Optional[map[string]string] `json:"nodes,omitzero" required:"false" doc:"only nodes with these labels; {} or null in an update: any node again"`
+	Replicas   form.Optional[uint32]            `json:"replicas,omitzero" required:"false" doc:"on so many nodes; 0 or null: on all that match, the default"`
+	Parameters Parameters                       `json:"parameters,omitempty"`
+	Policy     *Policy                          `json:"policy,omitempty"`
 }
 
 // Parameters are values of an application's parameters, by name. A number keeps its digits.

@@ -57,6 +57,20 @@ type Tagged[T any] struct {
 	Body T
 }
 
+// A List is one page.
+type List[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next,omitempty" doc:"cursor of the next page; absent on the last. A page may hold fewer items than its limit though there is a next one"`
+	// Total is set where it was asked for.
+	Total        *int `json:"total,omitempty" doc:"number of items on all pages; only where it was asked for"`
+	TotalAtLeast bool `json:"totalAtLeast,omitempty" doc:"there are more than total: they are not counted to the end"`
+}
+
+// Page answers a page.
+func Page[T any](items []T, next string) *Reply[List[T]] {
+	return &Reply[List[T]]{Body: List[T]{Items: NotNil(items), Next: next}}
+}
+
 // NotNil makes a list that JSON shows as [] and not as null.
 func NotNil[T any](items []T) []T {
 	if items == nil {

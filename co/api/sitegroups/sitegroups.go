@@ -39,7 +39,7 @@ type NamePath struct {
 type putInput struct {
 	NamePath
 	Body struct {
-		Sites []string `json:"sites" doc:"names of sites, or how names begin with a * after it; 1 to 64"`
+		Sites []string `json:"sites" doc:"names of sites, or how names begin with a * after it; 1 to 1,024 names, and 64 beginnings"`
 	}
 }
 
