@@ -107,7 +107,8 @@ func (l *Loop) followSite(ctx context.Context, c *comparison, site protocol.Site
 		}
 	}
 	asked := slices.Contains(c.requested, site)
-	if _, file := c.siteFiles[site]; asked && !file && len(desired) == 0 {
+	_, file := c.siteFiles[site]
+	if asked && !file && len(desired) == 0 {
 		removed, err := l.removeSite(ctx, site)
 		c.out.add(err)
 		if removed || err != nil {
@@ -117,7 +118,7 @@ func (l *Loop) followSite(ctx context.Context, c *comparison, site protocol.Site
 	if l.hold(site, waiting) {
 		return want, false
 	}
-	want = fleet.SiteWant{Site: site, Desired: desired, Data: l.siteData(ctx, site, c.siteFiles)}
+	want = fleet.SiteWant{Site: site, Desired: desired, Data: l.siteData(ctx, site, c.siteFiles), Files: file || len(desired) > 0}
 	have := l.sites[site]
 	have.overdue = asked
 	if have.published && have.unknown == nil && have.is(want) {

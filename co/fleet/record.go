@@ -17,6 +17,9 @@ type SiteWant struct {
 	Site    protocol.SiteID
 	Desired []Desired
 	Data    SiteData
+	// Files says that the deployments repo has files for the site, so that its removal is void where that was asked for. Where it
+	// has none, the removal stays asked for: somebody may have asked since the repo was compared with the record.
+	Files bool
 }
 
 // A SiteSaved is the outcome of recording a SiteWant.

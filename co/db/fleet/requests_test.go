@@ -1,6 +1,7 @@
 package fleetdb_test
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 
@@ -267,4 +268,45 @@ func TestDecommission(t *testing.T) {
 	}
 	answer(second.Position, "") // an LO that has lost its disk repeats it
 	testpart.Must[fleet.Node](t)(s.Node(ctx, "home", "n1"))
+}
+
+// TestRemovalOfSiteAskedMeanwhile asks for the removal of a site after the repo was compared and before its outcome is
+// recorded: the removal is void where the repo has files for the site, and stays asked for where it has none.
+func TestRemovalOfSiteAskedMeanwhile(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	save := func(commit string, list ...fleet.Desired) {
+		t.Helper()
+		if saved := s.SaveAll(ctx, commit, []fleet.SiteWant{{Site: "home", Desired: list, Files: len(list) > 0}}); saved[0].Err != nil {
+			t.Fatal(saved[0].Err)
+		}
+	}
+	ask := func() {
+		t.Helper()
+		if err := s.Request(ctx, fleet.Request{Site: "home", Kind: fleet.RequestSite}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := func() string {
+		t.Helper()
+		events := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{fleet.SiteKept}}))
+		return fmt.Sprintf("asked for %v, void %d times", testpart.Must[[]protocol.SiteID](t)(s.Requested(ctx)), len(events))
+	}
+	save("c1", want("a", "1", "c1"))
+	ask()
+	save("c1", want("a", "1", "c1"))
+	if got, want := state(), "asked for [], void 1 times"; got != want {
+		t.Errorf("with files: %s, want %s", got, want)
+	}
+	ask()
+	save("c2")
+	if got, want := state(), "asked for [home], void 1 times"; got != want {
+		t.Errorf("without: %s, want %s", got, want)
+	}
+	if removed, err := s.RemoveSite(ctx, "home"); !removed || err != nil {
+		t.Errorf("the site is not removed: %v", err)
+	}
+	if got, want := state(), "asked for [], void 1 times"; got != want {
+		t.Errorf("afterwards: %s, want %s", got, want)
+	}
 }

@@ -25,11 +25,16 @@ import (
 func (s *Desired) SaveDesired(
 	ctx context.Context, site protocol.SiteID, commit string, list []fleet.Desired, data fleet.SiteData,
 ) (protocol.SiteDesired, bool, error) {
-	saved, err := s.saveTogether(ctx, commit, []fleet.SiteWant{{Site: site, Desired: list, Data: data}})
+	saved := s.saveOne(ctx, commit, fleet.SiteWant{Site: site, Desired: list, Data: data, Files: len(list) > 0})
+	return saved.Message, saved.Changed, saved.Err
+}
+
+func (s *Desired) saveOne(ctx context.Context, commit string, w fleet.SiteWant) fleet.SiteSaved {
+	saved, err := s.saveTogether(ctx, commit, []fleet.SiteWant{w})
 	if err != nil {
-		return protocol.SiteDesired{}, false, err
+		return fleet.SiteSaved{Err: err}
 	}
-	return saved[0].Message, saved[0].Changed, nil
+	return saved[0]
 }
 
 // SaveAll is SaveDesired of several sites in one transaction, and returns an outcome for each.
@@ -43,7 +48,7 @@ func (s *Desired) SaveAll(ctx context.Context, commit string, list []fleet.SiteW
 	alone := len(list) > 1 && protocol.KindOf(err) != protocol.Unavailable && ctx.Err() == nil
 	for i, w := range list {
 		if out[i].Err = err; alone {
-			out[i].Message, out[i].Changed, out[i].Err = s.SaveDesired(ctx, w.Site, commit, w.Desired, w.Data)
+			out[i] = s.saveOne(ctx, commit, w)
 		}
 	}
 	return out
@@ -77,6 +82,7 @@ func (s *Desired) saveTogether(ctx context.Context, commit string, list []fleet.
 		for _, w := range list {
 			row, old := rows[w.Site], recorded[w.Site]
 			d, rules := compareDesired(w.Site, old.deployments, w.Desired), compareData(w.Site, old.data, w.Data)
+			d.files = w.Files
 			d.request(old.requests, old.deployments)
 			changed := d.changed || rules.changed
 			if changed {
@@ -290,6 +296,7 @@ func readDesired(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[p
 // A desiredDiff is what SaveDesired has to write.
 type desiredDiff struct {
 	site    protocol.SiteID
+	files   bool                             // the repo has some for the site
 	listed  map[protocol.DeploymentName]bool // by the repo
 	changed bool
 	entries []protocol.SiteEntry

@@ -97,6 +97,9 @@ func (d *desiredDiff) request(rows []requestRow, recorded map[protocol.Deploymen
 		switch r.Kind {
 		case fleet.RequestRemoval:
 		case fleet.RequestSite:
+			if !d.files {
+				continue // RemoveSite takes it up
+			}
 			d.event(fleet.SiteKept, fleet.Desired{}, "the site is not removed: the deployments repo has files for it")
 			continue
 		default:
@@ -129,7 +132,7 @@ func (d *desiredDiff) placeRequests(next protocol.Position) {
 	}
 }
 
-// queueRequests writes what became of the requests: all were taken up.
+// queueRequests writes what became of the requests: all were taken up, but for that of a site without files.
 func (d *desiredDiff) queueRequests(b *pgx.Batch, row db.SiteRow) {
 	if !d.requested {
 		return
@@ -141,8 +144,7 @@ func (d *desiredDiff) queueRequests(b *pgx.Batch, row db.SiteRow) {
 				epoch = $4, generation = $5, updated_at = now(), commit = case when d.commit = '' then $3 else d.commit end`,
 			d.site, r.Deployment, row.Commit, epoch, generation, r.Volumes)
 	}
-	// That of a site is void where the repo has files for it.
-	b.Queue(`delete from requests where site = $1 and kind in ($2, $3)`, d.site, string(fleet.RequestRemoval), string(fleet.RequestSite))
+	b.Queue(`delete from requests where site = $1 and (kind = $2 or kind = $3 and $4)`, d.site, string(fleet.RequestRemoval), string(fleet.RequestSite), d.files)
 	if !d.changed {
 		return
 	}
@@ -159,7 +161,7 @@ func (d *desiredDiff) queueRequests(b *pgx.Batch, row db.SiteRow) {
 	// A removal of a node that is answered is not published any more; the record of it stays.
 	b.Queue(`update requests set epoch = 0, generation = 0 where site = $1 and kind = $2 and done_at is not null and not pending`,
 		d.site, string(fleet.RequestDecommission))
-	b.Queue(`update requests set pending = false, epoch = $2, generation = $3 where site = $1 and pending`, d.site, epoch, generation)
+	b.Queue(`update requests set pending = false, epoch = $2, generation = $3 where site = $1 and pending and kind <> $4`, d.site, epoch, generation, string(fleet.RequestSite))
 }
 
 // readUnrecorded returns the deployments that nodes of sites have containers of without a
