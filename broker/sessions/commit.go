@@ -200,7 +200,7 @@ func (p *Publish) number(given map[*Session]uint64) *state.Publish {
 func (b *batch) refuse(s *Store, err error) {
 	s.stamp = state.Time{} // there is something to write then
 	s.changes.later()
-	if err := s.records.Trim(s.used); err != nil {
+	if err := s.records.Trim(s.live.segments()); err != nil {
 		s.log.Warn("the log of sessions is not trimmed on a disk that takes nothing", "err", err)
 	}
 	if !s.changes.giveBack(b) {

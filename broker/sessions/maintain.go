@@ -10,30 +10,27 @@ import (
 // maintain ends a segment that is full, with a checkpoint, and copies what still lives in
 // one that is nearly empty. It runs on the committer.
 func (s *Store) maintain() {
-	if s.records.Size() < max(s.o.segmentBytes, s.lastCheckpoint, s.rollAbove) && !s.damaged || s.failing.Load() || s.saving.Load() {
+	if s.records.Size() < max(s.o.segmentBytes, s.lastCheckpoint, s.rollAbove) && !s.checkpointDue || s.failing.Load() || s.saving.Load() {
 		return
 	}
 	if err := s.records.Roll(); err != nil {
 		s.log.Warn("a segment of the sessions cannot be ended: it grows until the disk has room for the next", "err", err)
-		s.damaged, s.rollAbove = false, s.records.Size()+s.o.segmentBytes/16
+		s.checkpointDue, s.rollAbove = false, s.records.Size()+s.o.segmentBytes/16
 		return
 	}
-	s.damaged, s.rollAbove = false, 0
-	n, content := s.records.Number(), s.capture()
+	s.checkpointDue, s.rollAbove = false, 0
+	n, content, used := s.records.Number(), s.capture(), s.live.segments()
 	s.lastCheckpoint = int64(len(content)) // no more is written for checkpoints than for the log
 	s.saving.Store(true)
 	s.work.Go(func() {
 		defer s.saving.Store(false)
-		if err := s.records.Checkpoint(n, content, s.used); err != nil {
+		if err := s.records.Checkpoint(n, content, used); err != nil {
 			s.log.Error("a checkpoint of the sessions is not written: the next one will be; until then a start takes longer", "err", err)
 			return
 		}
 		s.compact()
 	})
 }
-
-// used reports whether a message lives in a segment.
-func (s *Store) used(segment uint32) bool { return s.live.of(segment) > 0 }
 
 // catchUp writes a checkpoint where the log lacks changes that were made while the disk took none:
 // before anything else is stored that stands on them.
@@ -50,10 +47,11 @@ func (s *Store) catchUp() error {
 		}
 		s.begun = true
 	}
-	if err := s.records.Checkpoint(s.records.Number(), s.capture(), s.used); err != nil {
+	if err := s.records.Checkpoint(s.records.Number(), s.capture(), s.live.segments()); err != nil {
 		return err
 	}
 	s.unrecorded, s.begun = false, false
+	s.checkpointDue = true // another checkpoint is due: this one alone has what the log lacks
 	return nil
 }
 

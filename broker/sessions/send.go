@@ -132,7 +132,7 @@ func (l *Link) next(now time.Time) (outgoing, bool) {
 			return out, true
 		}
 		store.lost.Add(1)
-		if d := store.records.Unreadable(m.Ref(), err); d != nil {
+		if d := store.records.Unreadable(m.Ref().Segment, err); d != nil {
 			store.o.Damaged(d)
 		}
 		store.log.Error("a stored message cannot be read: its subscriber does not get it", "client", s.Client(), "err", err)

@@ -11,7 +11,9 @@ package sessions
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,7 +59,7 @@ type totals struct {
 type committer struct {
 	failing        atomic.Bool // the last commit failed
 	saving         atomic.Bool // a checkpoint is being written
-	damaged        bool        // a checkpoint is due, so that damage is not read again
+	checkpointDue  bool        // whatever the log has: so that damage is not read again
 	unrecorded     bool        // the log lacks changes: nothing is stored before a checkpoint has them
 	begun          bool        // the segment for that checkpoint is there
 	rollAbove      int64       // bytes of the current segment from which on it is tried again to end it
@@ -103,6 +105,14 @@ func (l *liveBytes) relocate(m *state.Message, to state.Ref) {
 	l.addLocked(m.Ref(), -1)
 	m.SetRef(to)
 	l.addLocked(to, 1)
+}
+
+// segments returns which segments messages live in now.
+func (l *liveBytes) segments() (used func(segment uint32) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := maps.Clone(l.bytes)
+	return func(segment uint32) bool { return now[segment] > 0 }
 }
 
 func (l *liveBytes) of(segment uint32) int64 {
@@ -152,15 +162,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open sessions in %s: %w", o.Dir, err)
 	}
 	for _, d := range found.Damage {
-		s.lost.Add(int64(max(1, d.Lost)))
-		s.log.ErrorContext(ctx, "sessions are damaged: what could be read is there", "err", d)
-		o.Damaged(d)
+		s.damaged(ctx, d)
 	}
 	if found.Unsealed != "" { // as a crash leaves it, or a disk that lost the end
 		s.log.WarnContext(ctx, "the end of the stored sessions is not known to be whole: what was not there whole is left out", "path", found.Unsealed, "bytes", found.Torn)
-	}
-	if s.damaged = len(found.Damage) > 0; s.damaged {
-		s.changes.arrived.Notify() // a checkpoint, behind which the next start begins
 	}
 	if found.Full != nil {
 		s.note(found.Full)
@@ -168,16 +173,34 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s.clock = state.Resume(st.Time, begun)
 	s.adopt(ctx, st)
+	if s.checkpointDue {
+		s.changes.arrived.Notify()
+	}
 	s.work.Go(s.commitAll)
 	s.log.InfoContext(ctx, "sessions opened", "sessions", len(s.clients), "messages", s.messages.Load(), "bytes", s.bytes.Load(),
 		"unflushed_bytes", found.Torn, "took", o.Now().Sub(begun))
 	return s, nil
 }
 
+// damaged counts and reports damage that Open has met. The next start is to begin behind it.
+func (s *Store) damaged(ctx context.Context, d *statefile.Damage) {
+	s.lost.Add(int64(max(1, d.Lost)))
+	s.log.ErrorContext(ctx, "sessions are damaged: what could be read is there", "err", d)
+	s.o.Damaged(d)
+	s.checkpointDue = true
+}
+
 // adopt makes the sessions of what the log says.
 func (s *Store) adopt(ctx context.Context, st *state.State) {
-	if n := st.Prune(s.records.Has); n > 0 {
-		s.log.InfoContext(ctx, "messages were acknowledged or dropped while the disk took no note of it", "messages", n)
+	for segment, n := range st.Prune(s.records.Has) {
+		if s.records.Trimmed(segment) {
+			s.log.InfoContext(ctx, "messages were acknowledged or dropped while the disk took no note of it", "messages", n)
+			continue
+		}
+		if d := s.records.Unreadable(segment, fmt.Errorf("%w, although messages for sessions are in it", fs.ErrNotExist)); d != nil {
+			d.Lost = uint64(n)
+			s.damaged(ctx, d)
+		}
 	}
 	st.Finish(s.clock.At(s.o.Now()))
 	s.lastID = st.LastID

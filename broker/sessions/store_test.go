@@ -734,3 +734,47 @@ func TestClosed(t *testing.T) {
 	}
 	r.open()
 }
+
+// TestLostSegment removes a segment that checkpoints cover, in which messages wait: they are counted and reported once, and
+// the others are there.
+func TestLostSegment(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Limits{})
+	r.segment = 4 << 10
+	r.reopen()
+	a := r.session("a", 3600)
+	for i := range 60 {
+		r.mustPublish(fmt.Sprint(i, strings.Repeat("x", 500)), 1, a)
+	}
+	r.close()
+	checkpoints := func() []string {
+		names, err := filepath.Glob(filepath.Join(r.dir, "checkpoint-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	before := checkpoints()
+	path := filepath.Join(r.dir, "segment-00000002")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	r.open()
+	left := r.Get("a").Len()
+	if len(r.damages) != 1 || r.damages[0].Path != path || r.damages[0].Lost != uint64(60-left) || left == 60 || r.Stats().Damaged != int64(60-left) {
+		t.Errorf("%d of 60 messages are left, %d damaged, reported %v; want all that are missing reported", left, r.Stats().Damaged, r.damages)
+	}
+	if got := receive(r.Get("a").Attach(to(100), 3600)); len(got) != left {
+		t.Errorf("%d messages came, want %d", len(got), left)
+	}
+	testpart.Within(t, time.Minute, "a checkpoint is written", func() error {
+		if now := checkpoints(); slices.Equal(now, before) {
+			return fmt.Errorf("there are %v, as before", now)
+		}
+		return nil
+	})
+	r.reopen()
+	if len(r.damages) != 1 {
+		t.Errorf("after more starts reported %v, want nothing in addition", r.damages)
+	}
+}

@@ -12,7 +12,8 @@
 // any order, so that valid records may lie within it; but nothing in it proves that what
 // is missing was durable. There are two proofs: each record says whether the one before
 // it was durable when it was written, and after a Sync a seal at the end of the file
-// says so of all records, until the next Append takes its place. What is missing before
+// says so of all records, until the next Append takes its place. Options.Durable is a third, for
+// a caller that keeps one elsewhere. What is missing before
 // a proof is damage: the records around it are salvaged, the lost ones are counted by the
 // gap in the numbers, and the damaged file is kept aside.
 package recordlog
@@ -67,6 +68,9 @@ type Options struct {
 	Disk disk.FS
 	// MaxRecord is the largest body, in bytes. It must be positive, and less than 1 GiB.
 	MaxRecord int
+	// Durable is the number of a record of which the caller knows that it was durable, with
+	// those before it: where one of them is not in the file, that is damage. 0: it knows nothing.
+	Durable uint64
 }
 
 // A Log is an open log. Sync may be called concurrently with all but Replace and
@@ -124,7 +128,7 @@ func OpenAt(o Options, each func(body []byte, at int64, lost uint64) error) (*Lo
 		}
 		return l, Found{New: true}, err
 	case errors.Is(err, syscall.EIO): // the disk cannot give it back
-		return l.salvaged(Found{}, 0, err)
+		return l.salvaged(&statefile.Damage{Err: err})
 	case err != nil:
 		return nil, Found{}, fmt.Errorf("read %s: %w", o.Identity, err)
 	}
@@ -141,7 +145,7 @@ func OpenAt(o Options, each func(body []byte, at int64, lost uint64) error) (*Lo
 		s.why = errors.Join(fmt.Errorf("header: %w", headErr), s.why)
 	}
 	if s.why != nil {
-		return l.salvaged(Found{}, s.lost, s.why)
+		return l.salvaged(&statefile.Damage{Lost: s.lost, Kept: s.lost == 0 && s.sealed && s.next > 1, Err: s.why})
 	}
 	found := Found{Torn: int64(len(b) - s.end()), Unsealed: !s.sealed}
 	if l.file, err = o.Disk.Open(o.Path, os.O_RDWR, filePerm); err != nil {
@@ -163,11 +167,11 @@ func OpenAt(o Options, each func(body []byte, at int64, lost uint64) error) (*Lo
 }
 
 // salvaged returns a broken log, whose damaged file gets a second name.
-func (l *Log) salvaged(found Found, lost uint64, why error) (*Log, Found, error) {
+func (l *Log) salvaged(d *statefile.Damage) (*Log, Found, error) {
 	aside, err := statefile.LinkAside(l.o.Disk, l.o.Path)
-	found.Damage = &statefile.Damage{Identity: l.o.Identity, Path: l.o.Path, Aside: aside, Lost: lost, Err: errors.Join(why, err)}
+	d.Identity, d.Path, d.Aside, d.Err = l.o.Identity, l.o.Path, aside, errors.Join(d.Err, err)
 	l.broken.Store(true)
-	return l, found, nil
+	return l, Found{Damage: d}, nil
 }
 
 func seedOf(id statefile.Identity) uint32 {
@@ -318,6 +322,13 @@ func (l *Log) Replace(bodies [][]byte) error {
 	l.mu.Unlock()
 	l.broken.Store(false)
 	return nil
+}
+
+// Records is the number of the last record.
+func (l *Log) Records() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.next - 1
 }
 
 // Broken says that nothing can be appended before a Replace.

@@ -327,3 +327,48 @@ func TestNewerFormatIsUntouched(t *testing.T) {
 		t.Errorf("the file changed: %v", err)
 	}
 }
+
+// TestDurableElsewhere opens logs without their end with the number of a record that was durable: what is missing up to it
+// is damage, and what is missing behind it is not.
+func TestDurableElsewhere(t *testing.T) {
+	t.Parallel()
+	o := options(t.TempDir())
+	b, want := written(t, o, 3)
+	for what, c := range map[string]struct {
+		content []byte
+		durable uint64
+		lost    uint64
+		damaged bool
+	}{
+		"the third is missing and was durable":     {b[:bytes.Index(b, []byte("record 3"))-recordHead], 3, 1, true},
+		"the third is missing":                     {b[:bytes.Index(b, []byte("record 3"))-recordHead], 2, 0, false},
+		"the third is torn and was durable":        {b[:bytes.Index(b, []byte("record 3"))+4], 3, 1, true},
+		"the second and third are zeroes":          {slices.Concat(b[:bytes.Index(b, []byte("record 2"))], make([]byte, 200)), 3, 2, true},
+		"everything is missing but the header":     {b[:headSize], 3, 3, true},
+		"nothing is missing":                       {b, 3, 0, false},
+		"nothing is missing but the seal":          {b[:len(b)-recordHead], 3, 0, false},
+		"nothing is known, and the end is missing": {b[:bytes.Index(b, []byte("record 3"))+4], 0, 0, false},
+	} {
+		write(t, o.Path, c.content)
+		o.Durable = c.durable
+		_, got, found := reopen(t, o)
+		if (found.Damage != nil) != c.damaged || c.damaged && (found.Damage.Lost != c.lost || found.Damage.Kept) || !subsequence(got, want) {
+			t.Errorf("%s: read %d records, damage %v; want %d lost", what, len(got), found.Damage, c.lost)
+		}
+	}
+}
+
+// TestKept damages nothing but the header of a log: nothing is lost, as far as its seal says so.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	o := options(t.TempDir())
+	b, _ := written(t, o, 3)
+	b[3] ^= 1
+	for _, content := range [][]byte{b, b[:len(b)-recordHead]} {
+		write(t, o.Path, content)
+		_, got, found := reopen(t, o)
+		if sealed := len(content) == len(b); len(got) != 3 || found.Damage == nil || found.Damage.Kept != sealed || found.Damage.Lost != 0 {
+			t.Errorf("sealed %v: %d records, %+v", sealed, len(got), found.Damage)
+		}
+	}
+}

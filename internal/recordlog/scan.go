@@ -36,8 +36,15 @@ func (s *scan) end() int {
 	return s.at
 }
 
-// run hands out the records, those behind damage too.
+// run hands out the records, those behind damage too, and finds what is missing at the end.
 func (s *scan) run() {
+	s.walk()
+	if durable := s.log.o.Durable; s.next <= durable {
+		s.damage(durable+1-s.next, "it ends at byte %d, behind record %d of %d that were flushed", s.at, s.next-1, durable)
+	}
+}
+
+func (s *scan) walk() {
 	for s.at < len(s.b) {
 		r, ok := s.record(s.at)
 		switch {
@@ -52,7 +59,7 @@ func (s *scan) run() {
 		if s.wrongLength(at, found, r) {
 			continue
 		}
-		if !s.proof(r, found) {
+		if !found || s.next > s.log.o.Durable && !s.proof(r) {
 			return
 		}
 		next := r.n
@@ -123,8 +130,8 @@ func (s *scan) find(from int) (at int, r record, found bool) {
 
 // proof reports whether a record behind the damage proves that what is missing was
 // durable. The first one is r.
-func (s *scan) proof(r record, found bool) bool {
-	for found {
+func (s *scan) proof(r record) bool {
+	for found := true; found; {
 		if r.seal || !r.continues {
 			return true
 		}

@@ -78,9 +78,11 @@ type Damage struct {
 	Aside string
 	// Removed says that the file was removed: whoever has its content still is asked again.
 	Removed bool
-	// Lost is how many records are missing; 0 where the file as a whole is one, and
-	// where nothing but the file's frame was damaged.
+	// Lost is how many records are missing, or more; 0 where that is not known, or the file as a
+	// whole is one.
 	Lost uint64
+	// Kept says that nothing is missing: another file has it, or the frame alone was damaged.
+	Kept bool
 	Err  error // what was wrong
 }
 
@@ -88,13 +90,18 @@ type Damage struct {
 func (d *Damage) Error() string {
 	kept := "could not be set aside"
 	switch {
+	case errors.Is(d.Err, fs.ErrNotExist):
+		kept = "is not there"
 	case d.Removed:
 		kept = "was removed"
 	case d.Aside != "":
 		kept = "was set aside as " + d.Aside
 	}
 	lost := ""
-	if d.Lost > 0 {
+	switch {
+	case d.Kept:
+		lost = ", nothing of it is lost"
+	case d.Lost > 0:
 		lost = fmt.Sprintf(", %d records are lost", d.Lost)
 	}
 	return fmt.Sprintf("%s in %s is damaged%s (%v); the file %s; check the disk", d.Identity, d.Path, lost, d.Err, kept)

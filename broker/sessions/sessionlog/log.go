@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,6 +29,7 @@ const (
 	dirPerm          = 0o700
 	segmentPrefix    = "segment-"
 	checkpointPrefix = "checkpoint-"
+	trimmedPrefix    = "trimmed-"
 	// MaxRecord is the largest record, in bytes: Append refuses a larger one with all that
 	// stand beside it.
 	MaxRecord = 16 << 20
@@ -41,6 +43,7 @@ type Log struct {
 	current *recordlog.Log // nil: the disk did not take one yet
 	number  uint32         // of current; changed under mu
 	durable int64          // bytes of current that are flushed
+	marks   marker
 
 	mu sync.Mutex // protects what follows
 	// sizes are the bytes of each segment, the current one without what was appended since.
@@ -48,12 +51,14 @@ type Log struct {
 	readers     map[uint32]*recordlog.Reader
 	checkpoints []uint32 // by number
 	unreadable  map[uint32]bool
+	trimmed     map[uint32]uint32 // segments that Trim removed, and the current one then
 }
 
 // Found is what Open met besides the records.
 type Found struct {
 	Torn int64 // bytes of appends that were not flushed
-	// Unsealed is the file whose end is not known to be whole, or "".
+	// Unsealed is the file whose end is not known to be whole, or "": nothing that is known to have been
+	// flushed is missing there.
 	Unsealed string
 	Damage   []*statefile.Damage // files that did not hold what was stored in them
 	// Full is why nothing can be appended now, or nil. Append and Sync try again.
@@ -74,7 +79,10 @@ func Open(d disk.FS, dir string, load func(checkpoint []byte) error, each func(r
 	if err != nil {
 		return nil, Found{}, fmt.Errorf("read the directory of sessions: %w", err)
 	}
-	l := &Log{disk: d, dir: dir, sizes: make(map[uint32]int64), readers: make(map[uint32]*recordlog.Reader), unreadable: make(map[uint32]bool)}
+	l := &Log{
+		disk: d, dir: dir, sizes: make(map[uint32]int64), readers: make(map[uint32]*recordlog.Reader), unreadable: make(map[uint32]bool),
+		trimmed: make(map[uint32]uint32), marks: markOf(d, dir),
+	}
 	for _, e := range entries {
 		if n, ok := numberOf(e.Name(), checkpointPrefix); ok {
 			l.checkpoints = append(l.checkpoints, n)
@@ -86,12 +94,23 @@ func Open(d disk.FS, dir string, load func(checkpoint []byte) error, each func(r
 			}
 			l.sizes[n] = info.Size()
 		}
+		if n, ok := numberOf(e.Name(), trimmedPrefix); ok {
+			l.trimmed[n] = math.MaxUint32 // until the next checkpoint it may have been just now
+		}
 	}
 	slices.Sort(l.checkpoints)
 	var found Found
 	from, err := l.loadCheckpoint(load, &found)
+	var marked mark
 	if err == nil {
-		err = l.replay(from, each, &found)
+		var damage *statefile.Damage
+		if marked, damage, err = l.marks.load(); damage != nil {
+			found.Damage = append(found.Damage, damage)
+		}
+	}
+	if err == nil {
+		found.Damage = append(found.Damage, l.missing(from, marked)...)
+		err = l.replay(from, marked, each, &found)
 	}
 	if err != nil {
 		return nil, found, errors.Join(err, l.Close())
@@ -115,6 +134,9 @@ func (l *Log) loadCheckpoint(load func([]byte) error, found *Found) (from uint32
 		} else if err != nil {
 			return 0, fmt.Errorf("read the checkpoint of sessions: %w", err)
 		} else if ok {
+			for _, damage := range found.Damage {
+				damage.Kept = true // by this one, and the segments behind it
+			}
 			return n, nil
 		}
 		l.checkpoints = l.checkpoints[:len(l.checkpoints)-1]
@@ -142,7 +164,7 @@ func (l *Log) segment(n uint32) recordlog.Options {
 
 // replay reads the segments from a number on. The last becomes the current one if it can be
 // appended to.
-func (l *Log) replay(from uint32, each func([]byte, state.Ref) error, found *Found) error {
+func (l *Log) replay(from uint32, marked mark, each func([]byte, state.Ref) error, found *Found) error {
 	numbers := l.numbers()
 	for i, n := range numbers {
 		l.number = n // the current one, if it is the last
@@ -153,7 +175,11 @@ func (l *Log) replay(from uint32, each func([]byte, state.Ref) error, found *Fou
 		if i+1 < len(numbers) {
 			end = l.endOf(n, numbers[i+1])
 		}
-		log, met, err := recordlog.OpenAt(l.segment(n), func(body []byte, at int64, _ uint64) error {
+		o := l.segment(n)
+		if n == marked.segment {
+			o.Durable = marked.records
+		}
+		log, met, err := recordlog.OpenAt(o, func(body []byte, at int64, _ uint64) error {
 			if at == recordlog.Start || at >= end { // its head, or what was never acknowledged
 				return nil
 			}
@@ -165,11 +191,10 @@ func (l *Log) replay(from uint32, each func([]byte, state.Ref) error, found *Fou
 		found.Torn += met.Torn
 		last := i+1 == len(numbers)
 		if met.Damage == nil && !last && end != whole && log.Size() < end {
-			o := l.segment(n)
 			met.Damage = &statefile.Damage{Identity: o.Identity, Path: o.Path, Lost: 1, Err: fmt.Errorf("it ends at %d of %d bytes", log.Size(), end)}
 		}
 		if met.Unsealed && last {
-			found.Unsealed = l.segment(n).Path
+			found.Unsealed = o.Path
 		}
 		l.durable = log.Size()
 		if met.Damage != nil {
@@ -186,6 +211,7 @@ func (l *Log) replay(from uint32, each func([]byte, state.Ref) error, found *Fou
 	if from > 0 { // a segment with a lower number would not be read again
 		l.number = max(l.number, from-1)
 	}
+	l.number = max(l.number, marked.segment) // and what the mark says would not be of another segment
 	found.Full = l.Roll()
 	return nil
 }
@@ -207,16 +233,24 @@ const whole = int64(1<<63 - 1)
 
 // endOf returns where segment n ended when the next was begun: what stands behind it was refused.
 func (l *Log) endOf(n, next uint32) int64 {
-	r, err := recordlog.OpenReader(l.segment(next))
+	if previous, end, ok := l.head(next); ok && previous == n {
+		return end
+	}
+	return whole
+}
+
+// head reads the head of a segment: which one came before it, and where that ended.
+func (l *Log) head(n uint32) (previous uint32, end int64, ok bool) {
+	r, err := recordlog.OpenReader(l.segment(n))
 	if err != nil {
-		return whole
+		return 0, 0, false
 	}
 	defer func() { _ = r.Close() }()
 	head, err := r.ReadAt(recordlog.Start, 0)
-	if err != nil || len(head) != 12 || binary.LittleEndian.Uint32(head) != n {
-		return whole
+	if err != nil || len(head) != 12 {
+		return 0, 0, false
 	}
-	return int64(binary.LittleEndian.Uint64(head[4:]))
+	return binary.LittleEndian.Uint32(head), int64(binary.LittleEndian.Uint64(head[4:])), true
 }
 
 // Roll begins a new segment. The current one is flushed; where that is not possible, what
@@ -246,6 +280,8 @@ func (l *Log) Roll() error {
 		_ = l.current.Close() // flushed above, or given up
 	}
 	l.current, l.durable = next, next.Size()
+	l.marks.flush()
+	l.marks.set(mark{l.number, next.Records()})
 	return nil
 }
 
@@ -283,6 +319,7 @@ func (l *Log) Sync() error {
 		return err
 	}
 	l.durable = l.current.Size()
+	l.marks.set(mark{l.number, l.current.Records()})
 	return nil
 }
 
@@ -319,16 +356,15 @@ func (l *Log) reader(n uint32) (*recordlog.Reader, error) {
 	return r, err
 }
 
-// Unreadable returns the damage of the segment that err has kept from being read, once for each
-// segment: nil from then on.
-func (l *Log) Unreadable(ref state.Ref, err error) *statefile.Damage {
+// Unreadable returns the damage of a segment that err has kept from being read, once for each: nil from then on.
+func (l *Log) Unreadable(segment uint32, err error) *statefile.Damage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unreadable[ref.Segment] {
+	if l.unreadable[segment] {
 		return nil
 	}
-	l.unreadable[ref.Segment] = true
-	o := l.segment(ref.Segment)
+	l.unreadable[segment] = true
+	o := l.segment(segment)
 	return &statefile.Damage{Identity: o.Identity, Path: o.Path, Lost: 1, Err: err}
 }
 
@@ -354,7 +390,8 @@ func (l *Log) Sizes() map[uint32]int64 {
 }
 
 // Checkpoint stores what the segments before n come to, and removes what nobody needs any
-// more: older checkpoints but one, and the segments before that one for which used is false.
+// more: older checkpoints but one, and the segments before that one which are not used by the
+// content, nor by what was appended since.
 func (l *Log) Checkpoint(n uint32, content []byte, used func(segment uint32) bool) error {
 	if err := l.checkpoint(n).Save(content); err != nil {
 		return fmt.Errorf("write a checkpoint of sessions: %w", err)
@@ -366,30 +403,18 @@ func (l *Log) Checkpoint(n uint32, content []byte, used func(segment uint32) boo
 	for ; len(l.checkpoints) > 2; l.checkpoints = l.checkpoints[1:] {
 		errs = append(errs, l.checkpoint(l.checkpoints[0]).Remove())
 	}
-	return errors.Join(append(errs, l.trimLocked(used))...)
-}
-
-// Trim removes the segments that Checkpoint would remove now: it writes nothing, and so makes room
-// on a full disk.
-func (l *Log) Trim(used func(segment uint32) bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.trimLocked(used)
-}
-
-func (l *Log) trimLocked(used func(segment uint32) bool) error {
-	var errs []error
 	for segment := range l.sizes {
-		if len(l.checkpoints) < 2 || segment >= l.checkpoints[0] || used(segment) {
+		if l.spareLocked(segment, used) {
+			errs = append(errs, l.forgetLocked(segment), atomicfile.Remove(l.disk, l.segment(segment).Path))
+		}
+	}
+	for segment, since := range l.trimmed {
+		if since = min(since, n); len(l.checkpoints) > 1 && since < l.checkpoints[0] { // none of the two names it
+			errs = append(errs, atomicfile.Remove(l.disk, l.trimmedPath(segment)))
+			delete(l.trimmed, segment)
 			continue
 		}
-		if r := l.readers[segment]; r != nil {
-			errs = append(errs, r.Close())
-			delete(l.readers, segment)
-		}
-		errs = append(errs, atomicfile.Remove(l.disk, l.segment(segment).Path))
-		delete(l.sizes, segment)
-		delete(l.unreadable, segment)
+		l.trimmed[segment] = since
 	}
 	return errors.Join(errs...)
 }
@@ -398,8 +423,12 @@ func (l *Log) trimLocked(used func(segment uint32) bool) error {
 func (l *Log) Close() error {
 	var errs []error
 	if l.current != nil {
+		if !l.current.Broken() {
+			errs = append(errs, l.Sync())
+		}
 		errs = append(errs, l.current.Close())
 	}
+	l.marks.close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for n, r := range l.readers {

@@ -114,7 +114,7 @@ func TestCheckpoints(t *testing.T) {
 	for i := range names {
 		names[i] = filepath.Base(names[i])
 	}
-	if want := []string{"checkpoint-00000006", "checkpoint-00000007", "segment-00000002", "segment-00000006", "segment-00000007"}; !slices.Equal(names, want) {
+	if want := []string{"checkpoint-00000006", "checkpoint-00000007", "durable", "segment-00000002", "segment-00000006", "segment-00000007"}; !slices.Equal(names, want) {
 		t.Errorf("files %v, want %v", names, want)
 	}
 	l, checkpoint, got, _ := read(t, dir)
@@ -129,8 +129,8 @@ func TestCheckpoints(t *testing.T) {
 	}
 	must(t, l.Close())
 	must(t, os.WriteFile(filepath.Join(dir, names[0]), []byte("?"), 0o600))
-	for _, n := range []string{"00000006", "00000007", "00000002"} {
-		must(t, os.Remove(filepath.Join(dir, "segment-"+n)))
+	for _, n := range []string{"segment-00000006", "segment-00000007", "segment-00000002", "durable"} {
+		must(t, os.Remove(filepath.Join(dir, n)))
 	}
 	l, checkpoint, got, found = read(t, dir)
 	if checkpoint != "" || len(got) > 0 || len(found.Damage) != 1 {
@@ -250,8 +250,8 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// A log that ends behind a whole record, before others that were flushed, is no whole one: of the last segment its seal
-// is missing, of others the next one knows how long they were.
+// A log that ends behind a whole record, before others that were flushed, is no whole one: of the last segment the mark
+// knows how many there were, of others the next segment.
 func TestCutBehindARecord(t *testing.T) {
 	t.Parallel()
 	for _, rolled := range []bool{false, true} {
@@ -277,7 +277,7 @@ func TestCutBehindARecord(t *testing.T) {
 		if !slices.Equal(records, want) {
 			t.Errorf("records %q, want %q", records, want)
 		}
-		if damaged := len(found.Damage) == 1 && found.Damage[0].Path == path; damaged != rolled || (found.Unsealed == path) == rolled {
+		if len(found.Damage) != 1 || found.Damage[0].Path != path || found.Damage[0].Lost != 1 || found.Unsealed != "" {
 			t.Errorf("another segment follows: %v; damage %v, unsealed %q", rolled, found.Damage, found.Unsealed)
 		}
 	}

@@ -202,22 +202,22 @@ func (st *State) relocate(from, to Ref) {
 	}
 }
 
-// Prune removes the messages whose segment is not there, and returns how many it were. A segment is
-// removed when nobody is to get a message of it any more.
-func (st *State) Prune(has func(segment uint32) bool) (n int) {
+// Prune removes the messages whose segment is not there, and returns how many it were of each.
+func (st *State) Prune(has func(segment uint32) bool) map[uint32]int {
+	missing := make(map[uint32]int)
 	for _, s := range st.Sessions {
 		var removed []uint64
 		for item := range s.Queue.All {
-			if !has(item.Message.Ref().Segment) {
+			if segment := item.Message.Ref().Segment; !has(segment) {
 				removed = append(removed, item.Seq)
+				missing[segment]++
 			}
 		}
 		for _, seq := range removed {
 			st.release(s.Queue.Remove(seq))
 		}
-		n += len(removed)
 	}
-	return n
+	return missing
 }
 
 // Finish ends the reading of the log. A session that has a connection by the log lost it at a
