@@ -236,10 +236,13 @@ type Loss struct {
 	// Class says why: bytes and age are limits; corrupt is damage of the queue itself;
 	// in StateDamaged it names the file, such as "lo/node gw-1".
 	Class string `cbor:"1,keyasint"`
-	// Records is how many.
+	// Records is how many. In StateDamaged: how many are lost, or more; 0: none.
 	Records uint64 `cbor:"2,keyasint"`
 	// Bytes is how much they occupied on the sender's disk, in bytes.
 	Bytes uint64 `cbor:"3,keyasint"`
+	// Uncounted says in StateDamaged that how much is lost, if anything, is not known: Records is 1 then. Absent: it is
+	// known, or the LO is of an earlier release, whose Records is never 0. Since 0.3.0.
+	Uncounted bool `cbor:"4,keyasint,omitempty"`
 }
 
 func (m *Loss) version() uint16 { return m.V }

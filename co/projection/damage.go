@@ -16,9 +16,20 @@ func damageMessage(site protocol.SiteID, node protocol.NodeID, m *protocol.Loss)
 	head := fmt.Sprintf("the %s's file of %s was damaged", whose, clean(m.Class))
 	check := "check the disk of the " + whose
 	if strings.HasPrefix(m.Class, "broker/sessions ") { // nobody else has what clients are to get
-		return fmt.Sprintf("%s: what could be read of it is there, %d records or more are lost to the clients that have sessions at the broker; %s", head, m.Records, check)
+		return head + ": " + sessionsLoss(m) + "; " + check
 	}
 	return head + " and set aside; " + recovery(site, node, m.Class) + "; " + check
+}
+
+// sessionsLoss says what is known of what the clients that have sessions at a broker have lost.
+func sessionsLoss(m *protocol.Loss) string {
+	switch {
+	case m.Records == 0:
+		return "nothing of the sessions of its broker is lost"
+	case m.Uncounted, strings.HasPrefix(m.Class, "broker/sessions checkpoint "): // also of an LO of 0.2.0, which does not know either
+		return "what else could be read is there, how much is lost to the clients that have sessions at the broker is not known"
+	}
+	return fmt.Sprintf("what could be read of it is there, %d records or more are lost to the clients that have sessions at the broker", m.Records)
 }
 
 // recovery is how the content of a damaged file comes back.

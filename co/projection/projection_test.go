@@ -192,14 +192,18 @@ func TestNodeProblem(t *testing.T) {
 	inventory := func(seq uint64, problem string) protocol.Event {
 		return protocol.Event{Seq: seq, Kind: protocol.InventoryChanged, Node: "gw-1", Body: protocol.Marshal(&protocol.Inventory{V: 1, Node: "gw-1", Problem: problem})}
 	}
+	event := func(seq uint64, node protocol.NodeID, l protocol.Loss) protocol.Event {
+		return protocol.Event{Seq: seq, Kind: protocol.StateDamaged, Node: node, Body: protocol.Marshal(&l)}
+	}
 	damaged := func(seq uint64, node protocol.NodeID, class string) protocol.Event {
-		return protocol.Event{Seq: seq, Kind: protocol.StateDamaged, Node: node, Body: protocol.Marshal(&protocol.Loss{V: 1, Class: class, Records: 2})}
+		return event(seq, node, protocol.Loss{V: 1, Class: class, Records: 2})
 	}
 	record := empty()
 	record.Site.ID = "s1"
 	changes := projection.Decode([]protocol.Event{
 		inventory(1, ""), inventory(2, "the disk is full"), inventory(3, "the disk is full"), inventory(4, ""),
 		damaged(5, "gw-1", "en/deployment web"), damaged(6, "", "lo/site"), damaged(7, "", "broker/sessions segment 3"),
+		event(11, "", protocol.Loss{V: 1, Class: "broker/sessions checkpoint 7"}), event(12, "", protocol.Loss{V: 1, Class: "broker/sessions segment 8", Records: 1, Uncounted: true}),
 		damaged(8, "", "identity/files issuer.key"), damaged(9, "gw-1", "identity/files machine.key"), damaged(10, "gw-1", "identity/files machine.crt"),
 	}).Fold(record, now)
 	var got []string
@@ -213,6 +217,8 @@ func TestNodeProblem(t *testing.T) {
 		"state_damaged gw-1: the node's file of en/deployment web was damaged and set aside; it is learnt anew; check the disk of the node",
 		"state_damaged : the site's file of lo/site was damaged and set aside; it is learnt anew; check the disk of the site",
 		"state_damaged : the site's file of broker/sessions segment 3 was damaged: what could be read of it is there, 2 records or more are lost to the clients that have sessions at the broker; check the disk of the site",
+		"state_damaged : the site's file of broker/sessions checkpoint 7 was damaged: nothing of the sessions of its broker is lost; check the disk of the site",
+		"state_damaged : the site's file of broker/sessions segment 8 was damaged: what else could be read is there, how much is lost to the clients that have sessions at the broker is not known; check the disk of the site",
 		"state_damaged : the site's file of identity/files issuer.key was damaged and set aside; the LO makes another key for the authority of its site, which the CO certifies with a join token alone: " +
 			"make one with colony site add s1, and write it to the file of identity.tokenFile; until then no node enrols or renews, and the certificates that nodes have count on; check the disk of the site",
 		"state_damaged gw-1: the node's file of identity/files machine.key was damaged and set aside; the machine makes another key: give it a join token of colony node token s1 --replace; check the disk of the node",

@@ -19,9 +19,7 @@ func (s *Site) Damaged(ctx context.Context, found ...*statefile.Damage) {
 		}
 		s.metrics.damaged.WithLabelValues(d.Role).Inc()
 		s.log.ErrorContext(ctx, "state of the site is damaged; it counts as not held", "state", d.String(), "err", d)
-		facts = append(facts, siteFact(protocol.StateDamaged, "", &protocol.Loss{
-			V: protocol.Version, Class: d.String(), Records: max(1, d.Lost),
-		}, s.opts.Now()))
+		facts = append(facts, siteFact(protocol.StateDamaged, "", loss(d), s.opts.Now()))
 	}
 	if len(facts) == 0 {
 		return
@@ -30,4 +28,13 @@ func (s *Site) Damaged(ctx context.Context, found ...*statefile.Damage) {
 		// An LO with a full journal must start, to empty it.
 		s.log.WarnContext(ctx, "damage could not be recorded", "err", err)
 	}
+}
+
+// loss says what is known of what damage has cost.
+func loss(d *statefile.Damage) *protocol.Loss {
+	out := &protocol.Loss{V: protocol.Version, Class: d.String(), Records: d.Lost}
+	if d.Lost == 0 && !d.Kept {
+		out.Records, out.Uncounted = 1, true
+	}
+	return out
 }

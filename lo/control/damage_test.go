@@ -18,7 +18,8 @@ func TestDamaged(t *testing.T) {
 	s := openSite(t, j, openStore(t), nil)
 	record := &statefile.Damage{Identity: statefile.Identity{Role: "lo/node", Name: "n1"}}
 	positions := &statefile.Damage{Identity: statefile.Identity{Role: "lo/positions"}, Lost: 3}
-	s.Damaged(t.Context(), nil, record, nil, positions)
+	checkpoint := &statefile.Damage{Identity: statefile.Identity{Role: "broker/sessions checkpoint", Name: "4"}, Kept: true}
+	s.Damaged(t.Context(), nil, record, nil, positions, checkpoint)
 	s.Damaged(t.Context(), nil)
 
 	var got []protocol.Loss
@@ -29,7 +30,11 @@ func TestDamaged(t *testing.T) {
 		}
 		got = append(got, l)
 	}
-	want := []protocol.Loss{{V: protocol.Version, Class: record.String(), Records: 1}, {V: protocol.Version, Class: positions.String(), Records: 3}}
+	want := []protocol.Loss{
+		{V: protocol.Version, Class: record.String(), Records: 1, Uncounted: true},
+		{V: protocol.Version, Class: positions.String(), Records: 3},
+		{V: protocol.Version, Class: checkpoint.String()},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
@@ -40,7 +45,7 @@ func TestDamaged(t *testing.T) {
 	}
 	s.journal = eventJournal{closed}
 	s.Damaged(t.Context(), record)
-	if diff := cmp.Diff(map[string]float64{"lo/node": 2, "lo/positions": 1}, damagedTotal(t, s)); diff != "" {
+	if diff := cmp.Diff(map[string]float64{"lo/node": 2, "lo/positions": 1, "broker/sessions checkpoint": 1}, damagedTotal(t, s)); diff != "" {
 		t.Errorf("colony_lo_state_damaged_total by role (-want +got):\n%s", diff)
 	}
 }
