@@ -18,23 +18,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/door"
 	"github.com/colonyfleet/colony/broker/lasting"
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/metrics"
 	"github.com/colonyfleet/colony/broker/packet"
-	"github.com/colonyfleet/colony/broker/peers"
-	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
+	"github.com/colonyfleet/colony/broker/wills"
+	"github.com/colonyfleet/colony/internal/refusals"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -44,7 +44,8 @@ type Broker struct {
 	reports
 
 	routes *routing.Router
-	peers  *peers.Table   // connections, by the address of the client
+	door   *door.Door
+	wills  *wills.Sender
 	bounds packet.Limits  // of what a packet may hold
 	pace   transport.Pace // of the owner's messages
 
@@ -59,7 +60,7 @@ type Broker struct {
 
 	mu        sync.RWMutex // protects what follows
 	state     state
-	endpoints map[string]*endpoint
+	listeners map[string]*door.Listener
 	conns     map[*conn]struct{}
 	sessions  map[string]*session // by client id
 	store     *lasting.Sessions   // that outlive their connection; nil: none do; set by Start
@@ -93,10 +94,9 @@ func New(o Options) (*Broker, error) {
 	b := &Broker{
 		o:         o,
 		reports:   reports{log: o.Logger.With("component", "broker", "broker", o.Name)},
-		endpoints: make(map[string]*endpoint),
+		listeners: make(map[string]*door.Listener),
 		conns:     make(map[*conn]struct{}),
 		sessions:  make(map[string]*session),
-		peers:     peers.New(peers.Limits{All: o.Limits.Connections, Machines: o.Limits.MachineConnections, Open: o.Limits.ConnectionsPerAddress, PerSecond: o.Limits.ConnectRatePerAddress}),
 		bounds:    packet.Limits{Filters: o.Limits.SubscribeFilters, Levels: o.Limits.Levels, UserProperties: o.Limits.UserProperties},
 
 		identities: make(map[string]*identity),
@@ -108,8 +108,10 @@ func New(o Options) (*Broker, error) {
 		Waiting: b.pending.Load, Sessions: b.stats,
 	})
 	b.routes = routing.New(routing.Options{
-		Access: o.Access, Limits: &b.o.Limits, Metrics: b.metrics, Logger: b.log, Context: b.ctx, Go: b.wg.Go,
+		Access: o.Access, Limits: &b.o.Limits, Metrics: b.metrics, Logger: b.log, Accept: o.Accept, Context: b.ctx, Go: b.wg.Go,
 	})
+	b.door = door.New(door.Options{Limits: &b.o.Limits, Metrics: b.metrics, Refused: b.refused, Logger: b.log, Listen: o.Listen})
+	b.wills = &wills.Sender{Access: o.Access, Routes: b.routes, Levels: o.Limits.Levels, Metrics: b.metrics, Refused: b.refused, Logger: b.log}
 	b.transport = transport.Options{
 		WriteBuffer: o.Limits.WriteBuffer, WriteTimeout: o.Limits.WriteTimeout, Pending: &b.pending, Go: b.wg.Go,
 		Events: transport.Events{
@@ -133,26 +135,22 @@ func (b *Broker) Start(ctx context.Context) error {
 		return err
 	}
 	for _, l := range b.o.Listeners {
-		e, err := b.open(l)
+		open, err := b.door.Open(b.ctx, l)
 		if err != nil {
-			for _, e := range b.endpoints {
-				e.close()
-			}
 			b.state = stopped
+			b.closeListeners()
 			return errors.Join(fmt.Errorf("broker %s: listener %s: %w", b.o.Name, l.Name, err), b.closeStore())
 		}
-		b.endpoints[l.Name] = e
-		b.log.InfoContext(ctx, "broker listens", "listener", l.Name, "network", l.Network, "address", e.address())
+		b.listeners[l.Name] = open
+		b.log.InfoContext(ctx, "broker listens", "listener", l.Name, "network", l.Network, "address", open.Address())
 	}
 	if err := b.metrics.Register(b.o.Registerer); err != nil {
-		for _, e := range b.endpoints {
-			e.close()
-		}
 		b.state = stopped
+		b.closeListeners()
 		return errors.Join(fmt.Errorf("broker %s: register metrics: %w", b.o.Name, err), b.closeStore())
 	}
-	for _, e := range b.endpoints {
-		b.wg.Go(e.serve)
+	for _, l := range b.listeners {
+		b.wg.Go(func() { b.acceptAll(l) })
 	}
 	b.wg.Go(b.keepHouse)
 	b.state = running
@@ -176,9 +174,7 @@ func (b *Broker) Stop(ctx context.Context) error {
 	if was != running {
 		return nil
 	}
-	for _, e := range b.endpoints { // written by Start only
-		e.close()
-	}
+	b.closeListeners()
 	for _, c := range open {
 		b.disconnect(c, packets.ErrServerShuttingDown)
 	}
@@ -211,10 +207,17 @@ func (b *Broker) Stop(ctx context.Context) error {
 func (b *Broker) Addr(listener string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e := b.endpoints[listener]; e != nil {
-		return e.address()
+	if l := b.listeners[listener]; l != nil {
+		return l.Address()
 	}
 	return ""
+}
+
+// closeListeners closes what Start has opened.
+func (b *Broker) closeListeners() {
+	for _, l := range b.listeners { // written by Start only
+		l.Close()
+	}
 }
 
 // Publish sends m to the subscribers, and retains it if it says so, without
@@ -320,23 +323,6 @@ func (b *Broker) stats() (s sessions.Stats) {
 		s = b.store.Stats()
 	}
 	return s
-}
-
-// enter counts a connection by its socket; false if there is no room for it.
-func (b *Broker) enter(socket net.Conn) (*peers.Entry, bool) {
-	peer := socket.RemoteAddr()
-	entry, gaveWay := b.peers.Enter(peers.Address(peer), time.Now(), socket)
-	v := entry.Verdict()
-	why := v.Refusal()
-	if gaveWay != nil {
-		b.metrics.Refused("connect", peers.Full.Refusal())
-		b.refused.Warn("gave way", gaveWay.Address(), "", "connection closed that had not said who it is: others wait, and there are as many as there may be", "address", gaveWay.Address(), "limit", peers.Full.Key())
-	}
-	if why != "" {
-		b.metrics.Refused("connect", why)
-		b.refused.Warn(why, peers.Address(peer), v.Key(), "connection closed: there are as many as there may be", "remote", peer.String(), "limit", v.Key())
-	}
-	return entry, why == ""
 }
 
 // track notes a new connection; false if the broker stops.

@@ -13,15 +13,15 @@ import (
 
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/answer"
-	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/layers"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/broker/reason"
-	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/term"
+	"github.com/colonyfleet/colony/broker/wills"
+	"github.com/colonyfleet/colony/internal/refusals"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -148,13 +148,11 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	if err := b.placeAt(c, id, &info); err != nil {
 		return nil, err
 	}
-	will := message.WillOf(p)
-	if will != nil {
-		if err := b.vetWill(id, will); err != nil {
-			return nil, err
-		}
+	will := wills.Of(p)
+	if err := b.wills.Check(id, will.Message); err != nil {
+		return nil, err
 	}
-	if err := b.mayEnter(id, info, will); err != nil {
+	if err := b.mayEnter(id, info, will.Message); err != nil {
 		return nil, err
 	}
 	s := newSession(b, c, id, p)
@@ -163,15 +161,15 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	}
 	s.sub = &routing.Subscriber{Client: s.client, ID: s.id, Address: c.address()}
 	s.account = access.Account(id, s.sub.Address, info.TLS)
-	if will != nil {
-		will.Origin, will.Owner = s.client, s.account
-		if ok, whose := b.routes.Held.Take(s.sub.Address, will.Size()); !ok {
+	if m := will.Message; m != nil {
+		m.Origin, m.Owner, will.Held = s.client, s.account, m.Size()
+		if ok, whose := b.routes.Held.Take(s.sub.Address, will.Held); !ok {
 			return nil, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: routing.NoRoom("last will", whose)}
 		}
-		s.will = lastWill{will, will.Size(), p.Connect.WillProperties.MessageExpiryInterval, p.Connect.WillProperties.WillDelayInterval}
+		s.will = will
 	}
 	if err := b.settle(s); err != nil {
-		b.routes.Held.Add(s.sub.Address, -s.will.held)
+		b.routes.Held.Add(s.sub.Address, -s.will.Held)
 		return nil, err
 	}
 	// What was revoked before it was registered, Recheck has not seen.
@@ -282,17 +280,6 @@ func (b *Broker) admit(s *session) (old *session, err error) {
 	b.metrics.Clients.Up()
 	s.conn.session.Store(s)
 	return nil, nil
-}
-
-// vetWill refuses a last will that its client could not publish itself.
-func (b *Broker) vetWill(id access.Identity, w *message.Message) error {
-	if w.Topic == "" || strings.ContainsAny(w.Topic, "+#\x00") || filter.Reserved(w.Topic) || strings.Count(w.Topic, "/") >= b.o.Limits.Levels {
-		return &reason.Refusal{Code: packets.ErrTopicNameInvalid, Message: fmt.Sprintf("last will on %.200q: want a topic without wildcards, not below $SYS or $share, of up to %d levels", w.Topic, b.o.Limits.Levels)}
-	}
-	if !b.o.Access.MayPublish(id, w.Topic) {
-		return protocol.Errorf(protocol.Denied, "last will on %s: %s may not publish there", refusals.Shortened(w.Topic), id.Name)
-	}
-	return nil
 }
 
 // welcome sends the CONNACK of an accepted session; present says that there was one.

@@ -11,9 +11,9 @@ import (
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/quota"
 	"github.com/colonyfleet/colony/broker/reason"
-	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
+	"github.com/colonyfleet/colony/internal/refusals"
 )
 
 // onPublish acts on a PUBLISH packet: it is accepted, retained, put into the queues of its
@@ -85,7 +85,7 @@ func (b *Broker) receive(s *session, m *message.Message) ([]sessions.Target, pac
 		b.refused.Warn("publish", s.account, shown, "publish refused", "client", s.client, "topic", shown, "reason", code.Reason)
 		return nil, code
 	}
-	to, err := b.accepted(s.id, m, s.waiting(forever))
+	to, err := b.routes.Accept(s.id, m, s.waiting(forever))
 	if err != nil {
 		b.refused.Warn("message", s.account, err.Error(), "message refused", "client", s.client, "topic", refusals.Shortened(m.Topic), "qos", m.QoS, "err", err)
 		return nil, reason.OfPublish(err)

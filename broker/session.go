@@ -14,26 +14,16 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/answer"
 	"github.com/colonyfleet/colony/broker/inflight"
-	"github.com/colonyfleet/colony/broker/message"
-	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
-	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/broker/wills"
 )
 
 // An identity is what is counted over all sessions of one name of identity.
 type identity struct {
 	sessions int          // protected by Broker.mu
 	unread   atomic.Int64 // bytes of packets that have not arrived whole
-}
-
-// A lastWill is what the broker publishes when the connection of the client ends.
-type lastWill struct {
-	m      *message.Message // nil: none
-	held   int64            // bytes that are counted for it
-	expiry uint32           // seconds from then; 0: none
-	delay  uint32           // seconds after the end of the connection
 }
 
 // terms are what a client asked for in CONNECT, and got. They do not change.
@@ -73,7 +63,7 @@ type session struct {
 	terms
 	usage
 
-	will lastWill
+	will wills.Will
 
 	use    *identity // what all sessions of its identity use
 	unread int       // bytes of the packet being read that are counted in use
@@ -171,60 +161,12 @@ func (b *Broker) changed(s *session, connected bool, ended error) {
 	}
 }
 
-// sendWill sends a last will.
-func (b *Broker) sendWill(id access.Identity, w *message.Message, expiry uint32, wait *transport.Waiting) {
-	w.Expires = message.EndOfWill(expiry)
-	to, err := b.accepted(id, w, wait)
-	if err != nil {
-		b.refused.Warn("last will", w.Owner, err.Error(), "last will refused", "client", w.Origin, "topic", refusals.Shortened(w.Topic), "err", err)
-		return
-	}
-	b.routes.StoreFor(to, w, func(err error) {
-		if err != nil {
-			b.refused.Warn("not stored", w.Owner, err.Error(), "last will not stored for those who are away", "client", w.Origin, "topic", refusals.Shortened(w.Topic), "err", err)
-		}
-	})
-	b.metrics.Wills.Inc()
-}
-
-// accepted hands a message to the owner of the broker, and if that accepts it, distributes it; it returns the
-// sessions that it is to be stored for. If it is to be retained, there is room for it; if it is to be stored
-// for sessions, that is possible: the owner gets nothing that its publisher is to send again.
-func (b *Broker) accepted(id access.Identity, m *message.Message, wait *transport.Waiting) ([]sessions.Target, error) {
-	if err := b.routes.Storable(m); err != nil {
-		return nil, err
-	}
-	release, err := b.routes.Reserve(m)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	if err := b.acceptPublish(id, m); err != nil {
-		return nil, err
-	}
-	return b.routes.Distribute(m, wait), nil
-}
-
 // waiting is how long messages of the client may wait for their subscribers, in all.
 func (s *session) waiting(most time.Duration) *transport.Waiting {
 	if s.pace == nil {
 		s.pace = &transport.Pace{}
 	}
 	return s.pace.Waiting(most)
-}
-
-// acceptPublish hands a message to the owner of the broker.
-func (b *Broker) acceptPublish(id access.Identity, m *message.Message) error {
-	if b.o.Accept == nil {
-		return nil
-	}
-	begun := time.Now()
-	err := b.o.Accept(b.ctx, id, m.Public())
-	b.metrics.AcceptSeconds.Observe(time.Since(begun).Seconds())
-	if err != nil {
-		b.metrics.Refused("publish", string(protocol.KindOf(err)))
-	}
-	return err
 }
 
 // disconnect ends a connection for a reason, which an MQTT 5 client gets.

@@ -7,12 +7,10 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
-	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/lasting"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/reason"
-	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
 )
@@ -25,7 +23,7 @@ func (b *Broker) openStore(ctx context.Context) (err error) {
 	if b.o.Sessions.Off() {
 		return nil
 	}
-	b.store, err = lasting.Open(ctx, lasting.Options{Storage: b.o.Sessions, Logger: b.log, Routes: b.routes, Metrics: b.metrics, Will: b.sendStoredWill})
+	b.store, err = lasting.Open(ctx, lasting.Options{Storage: b.o.Sessions, Logger: b.log, Routes: b.routes, Metrics: b.metrics, Will: func(one *sessions.Session, w *sessions.Will) { b.wills.SendStored(one, w, b.atOnce()) }})
 	if err != nil {
 		return fmt.Errorf("broker %s: %w", b.o.Name, err)
 	}
@@ -82,7 +80,7 @@ func (b *Broker) attach(s *session, stored *sessions.Session) bool {
 		May:  func(topic string) bool { return b.o.Access.MaySubscribe(s.id, topic) },
 		Sent: s.countSent,
 		Cut:  func() { b.tooSlow(s.conn, "unacknowledged") },
-		Will: s.delayedWill(),
+		Will: s.will.Stored(s.expiry),
 	}, s.expiry)
 	if link == nil {
 		return false
@@ -96,36 +94,23 @@ func (b *Broker) attach(s *session, stored *sessions.Session) bool {
 	return true
 }
 
-// delayedWill is the last will of s as its session has it, for the case that the broker ends first; nil where there is
-// none, or none with a delay: what has none is not sent when the broker ends, see Stop.
-func (s *session) delayedWill() *sessions.Will {
-	w, delay := s.will.m, min(s.will.delay, s.expiry)
-	if w == nil || delay == 0 {
-		return nil
-	}
-	return &sessions.Will{
-		At: int64(time.Duration(delay) * time.Second), QoS: w.QoS, Retain: w.Retain, Expiry: s.will.expiry,
-		Body: sessions.Body{Topic: w.Topic, Properties: w.Props, Payload: w.Payload},
-	}
-}
-
 // retire is what becomes of the session when its connection has ended: its last will is sent or
 // waits for its delay, its subscriptions end or stay.
 func (b *Broker) retire(s *session) {
 	stopping := b.ctx.Err() != nil
-	b.routes.Held.Add(s.conn.address(), -s.will.held-s.aliases.Held())
+	b.routes.Held.Add(s.conn.address(), -s.will.Held-s.aliases.Held())
 	if s.link == nil {
 		b.routes.ForgetAll(s.sub)
 	}
 	var later *sessions.Will
-	if w := s.will.m; w != nil && !s.clean.Load() {
-		switch delay := min(s.will.delay, s.expiry); {
+	if s.will.Message != nil && !s.clean.Load() {
+		switch delay := s.will.After(s.expiry); {
 		case s.link != nil && delay > 0: // [MQTT-3.1.3-9]
-			b.routes.HoldWill(s.sub, s.will.held)
-			later = s.delayedWill()
+			b.routes.HoldWill(s.sub, s.will.Held)
+			later = s.will.Stored(s.expiry)
 			later.At = b.store.WillAt(delay)
 		case !stopping:
-			b.sendWill(s.id, w, s.will.expiry, s.waiting(routing.Patience))
+			b.wills.Send(s.id, s.will.Message, s.will.Expiry, s.waiting(routing.Patience))
 		}
 	}
 	switch {
@@ -137,20 +122,6 @@ func (b *Broker) retire(s *session) {
 		s.link.Detach(s.expiry, later)
 		b.store.Rest(s.sub)
 	}
-}
-
-func (b *Broker) sendStoredWill(stored *sessions.Session, w *sessions.Will) {
-	owner := stored.Owner()
-	id := access.DecodeIdentity(owner.Identity)
-	if !b.o.Access.MayPublish(id, w.Body.Topic) {
-		b.log.Warn("last will not sent: its client may not publish there any more", "client", stored.Client(), "user", owner.Name, "topic", refusals.Shortened(w.Body.Topic))
-		return
-	}
-	m := &message.Message{
-		Topic: w.Body.Topic, Payload: w.Body.Payload, Props: w.Body.Properties, QoS: w.QoS, Retain: w.Retain,
-		Origin: stored.Client(), Owner: access.Account(id, owner.Address, nil),
-	}
-	b.sendWill(id, m, w.Expiry, b.pace.Waiting(0))
 }
 
 // storeFrom stores a message of a client, and acknowledges or refuses it then.

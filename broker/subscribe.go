@@ -8,8 +8,8 @@ import (
 	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/reason"
-	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/routing"
+	"github.com/colonyfleet/colony/internal/refusals"
 )
 
 // onSubscribe acts on a SUBSCRIBE packet.

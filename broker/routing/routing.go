@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/broker/limits"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/metrics"
@@ -23,12 +24,15 @@ import (
 // Patience is how long one message waits for subscribers that all lag behind.
 const Patience = 2 * time.Second
 
-// Options configure a Router. All are required.
+// Options configure a Router. All but Accept are required.
 type Options struct {
 	Access  Access
 	Limits  *limits.Limits // with defaults
 	Metrics *metrics.Metrics
 	Logger  *slog.Logger
+	// Accept is called for each message that a client publishes, before it is distributed, with Context. An error
+	// refuses the message. Nil accepts everything.
+	Accept func(ctx context.Context, from access.Identity, m client.Message) error
 	// Context ends when the broker stops.
 	Context context.Context
 	// Go runs a function that the broker waits for when it stops.

@@ -10,9 +10,9 @@ import (
 	"github.com/colonyfleet/colony/broker/answer"
 	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/packet"
-	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/topictree"
+	"github.com/colonyfleet/colony/internal/refusals"
 	"github.com/mochi-mqtt/server/v2/packets"
 )
 

@@ -1,0 +1,116 @@
+// Package door lets clients in: it opens the listeners of a broker, counts each connection from its accept on, and
+// says in the log and in the metrics for whom there was no room.
+package door
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/broker/layers"
+	"github.com/colonyfleet/colony/broker/limits"
+	"github.com/colonyfleet/colony/broker/listen"
+	"github.com/colonyfleet/colony/broker/metrics"
+	"github.com/colonyfleet/colony/broker/peers"
+	"github.com/colonyfleet/colony/internal/refusals"
+)
+
+// Options configure a Door. All but Listen are required.
+type Options struct {
+	Limits  *limits.Limits // with defaults
+	Metrics *metrics.Metrics
+	Refused *refusals.Log
+	Logger  *slog.Logger
+	// Listen opens the sockets. Nil: those of the system.
+	Listen func(ctx context.Context, network, address string) (net.Listener, error)
+}
+
+// A Door counts the connections of all listeners of a broker. Its methods may be called concurrently.
+type Door struct {
+	o     Options
+	peers *peers.Table // connections, by the address of the client
+}
+
+// New returns a Door without listeners.
+func New(o Options) *Door {
+	l := o.Limits
+	return &Door{o: o, peers: peers.New(peers.Limits{All: l.Connections, Machines: l.MachineConnections, Open: l.ConnectionsPerAddress, PerSecond: l.ConnectRatePerAddress})}
+}
+
+// A Listener is one that is open. Its methods may be called concurrently.
+type Listener struct {
+	// Spec is what it was opened with.
+	Spec *listen.Spec
+	// Close ends Accept. Further calls do nothing.
+	Close func()
+
+	door   *Door
+	accept net.Listener
+}
+
+// Open listens on the address of a valid Spec. ctx ends Accept, too.
+func (d *Door) Open(ctx context.Context, spec listen.Spec) (*Listener, error) {
+	log := d.o.Logger.With("listener", spec.Name)
+	accept, err := listen.Serve(ctx, &spec, listen.Options{
+		PerSecond: d.o.Limits.ConnectRate, Listen: d.o.Listen, Upgrade: d.o.Limits.ConnectTimeout, MaxBytes: int64(d.o.Limits.PacketBytes), Logger: log,
+		Failed: func(err error, retry time.Duration) {
+			d.o.Metrics.AcceptErrors.Inc()
+			log.Warn("accept failed", "retry_in", retry, "err", err)
+		},
+		Refused: func(peer net.Addr) {
+			d.o.Metrics.Refused("connect", "address")
+			if d.o.Refused.Show("address", peers.Address(peer), spec.Name) {
+				log.Warn("connect refused: the listener does not take this address", "remote", peer.String())
+			}
+		},
+		Enter:  d.enter,
+		Unread: func(err error) { log.Error("certificate not read", "err", err) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{Spec: &spec, door: d, accept: accept, Close: sync.OnceFunc(func() { _ = accept.Close() })}, nil
+}
+
+// Address is where the listener listens, host:port or a path.
+func (l *Listener) Address() string { return l.accept.Addr().String() }
+
+// Accept returns the next connection for which there is room, which has begun a deadline of its own. The caller ends
+// its entry. The error says that the listener is closed.
+func (l *Listener) Accept() (net.Conn, *peers.Entry, error) {
+	for {
+		raw, err := l.accept.Accept()
+		if err != nil {
+			return nil, nil, err
+		}
+		entry, ok := listen.Entered(raw)
+		if !ok {
+			entry, ok = l.door.enter(layers.Socket(raw))
+		}
+		if !ok {
+			_ = raw.Close() // never used
+			continue
+		}
+		_ = raw.SetDeadline(time.Now().Add(l.door.o.Limits.ConnectTimeout)) // a dead transport shows at the first read
+		return raw, entry, nil
+	}
+}
+
+// enter counts a connection by its socket; false if there is no room for it.
+func (d *Door) enter(socket net.Conn) (*peers.Entry, bool) {
+	peer := socket.RemoteAddr()
+	entry, gaveWay := d.peers.Enter(peers.Address(peer), time.Now(), socket)
+	v := entry.Verdict()
+	why := v.Refusal()
+	if gaveWay != nil {
+		d.o.Metrics.Refused("connect", peers.Full.Refusal())
+		d.o.Refused.Warn("gave way", gaveWay.Address(), "", "connection closed that had not said who it is: others wait, and there are as many as there may be", "address", gaveWay.Address(), "limit", peers.Full.Key())
+	}
+	if why != "" {
+		d.o.Metrics.Refused("connect", why)
+		d.o.Refused.Warn(why, peers.Address(peer), v.Key(), "connection closed: there are as many as there may be", "remote", peer.String(), "limit", v.Key())
+	}
+	return entry, why == ""
+}
