@@ -42,6 +42,7 @@ type siege struct {
 	b      *broker.Broker
 	reg    *prometheus.Registry
 	tls    *tls.Config
+	cert   tls.Certificate // for a client that is to prove who it is
 	canary *raw
 }
 
@@ -52,7 +53,8 @@ func attacked(t *testing.T, w way, l limits.Limits) *siege { return attackedAs(t
 func attackedAs(t *testing.T, w way, a broker.Access, l limits.Limits) *siege {
 	t.Helper()
 	server, own := testTLS(t)
-	s := &siege{way: w, t: t, tls: own}
+	server.ClientAuth = tls.RequestClientCert
+	s := &siege{way: w, t: t, tls: own, cert: server.Certificates[0]}
 	s.b, s.reg = start(t, a, func(o *broker.Options) {
 		o.Logger, o.Limits = slog.New(slog.DiscardHandler), l
 		at := broker.Listener{Name: "attacked", Network: w.network, Address: "127.0.0.1:0"}

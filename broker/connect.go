@@ -138,8 +138,8 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	if !c.listener.AllowsUser(info.Username) {
 		return nil, protocol.Errorf(protocol.Denied, "user %q may not connect on listener %s: see its users", info.Username, c.listener.Name)
 	}
-	if c.entry.Verdict() == peers.TooFast { // before access control, which may verify a password
-		return nil, &reason.Refusal{Code: packets.ErrConnectionRateExceeded, Message: fmt.Sprintf("%s connects more than %v times per second: connect later, or raise limits.connectRatePerAddress", c.address(), b.o.Limits.ConnectRatePerAddress)}
+	if c.entry.Verdict() == peers.TooFast && (info.TLS == nil || len(info.TLS.PeerCertificates) == 0) { // before access control, which may verify a password
+		return nil, b.tooFast(c)
 	}
 	id, err := b.o.Access.Connect(info)
 	if err != nil {
@@ -196,11 +196,19 @@ func (b *Broker) placeAt(c *conn, id access.Identity, info *access.ConnectInfo) 
 	b.mu.RLock()
 	old := b.sessions[info.ClientID]
 	b.mu.RUnlock()
-	if old != nil && old.id.Name == id.Name && (verdict == peers.Trial || old.conn.address() == c.address()) {
+	if verdict != peers.TooFast && old != nil && old.id.Name == id.Name && (verdict == peers.Trial || old.conn.address() == c.address()) {
 		c.entry.Replace()
 		return nil
 	}
+	if verdict == peers.TooFast {
+		return b.tooFast(c)
+	}
 	return &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: b.o.Limits.TooMany(c.address(), verdict == peers.Trial)}
+}
+
+// tooFast refuses a client whose address begins more connections per second than it may.
+func (b *Broker) tooFast(c *conn) error {
+	return &reason.Refusal{Code: packets.ErrConnectionRateExceeded, Message: fmt.Sprintf("%s connects more than %v times per second: connect later, or raise limits.connectRatePerAddress", c.address(), b.o.Limits.ConnectRatePerAddress)}
 }
 
 // mayEnter asks the owner of the broker about a client.

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"crypto/tls"
 	"fmt"
 	"strings"
 	"testing"
@@ -68,6 +69,35 @@ func TestConnectionsKeptForMachines(t *testing.T) {
 				t.Error("a client took what is kept for machines")
 			}
 		})
+	}
+}
+
+// Connections that say nothing hold all places of an address, and those to wait there: a machine that proves by its
+// certificate who it is gets in from the same address, and no other client.
+func TestMachineAtFullAddress(t *testing.T) {
+	t.Parallel()
+	for _, w := range ways {
+		if !w.tls {
+			continue
+		}
+		for what, l := range map[string]limits.ConnectLimits{"in all": {ConnectionsPerAddress: 3}, "begun per second": {ConnectRatePerAddress: 0.001}} {
+			t.Run(w.name+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				s := attackedAs(t, w, parts{}, limits.Limits{ConnectTimeout: patience, ConnectLimits: l})
+				end := s.silent(3 + 64 + 5) // 64 wait for the reason
+				defer end()
+				until(t, "the address has as many as may wait", func() bool { return metric(t, s.reg, "refused_total", "address_limit") >= 5 })
+				if s.joins("gw-0") || s.joins("app@0") {
+					t.Error("a client without a certificate got in")
+				}
+				s.tls.Certificates = []tls.Certificate{s.cert}
+				for i := range 5 { // they count for no address
+					if id := fmt.Sprint("gw-", i); !s.joins(id) {
+						t.Errorf("machine %s did not get in", id)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -102,15 +102,16 @@ func (l *Listener) Accept() (net.Conn, *peers.Entry, error) {
 func (d *Door) enter(socket net.Conn) (*peers.Entry, bool) {
 	peer := socket.RemoteAddr()
 	entry, gaveWay := d.peers.Enter(peers.Address(peer), time.Now(), socket)
+	for _, one := range gaveWay {
+		v := one.Verdict()
+		d.o.Metrics.Refused("connect", v.Refusal())
+		d.o.Refused.Warn("gave way", one.Address(), v.Key(), "connection closed that had not said who it is: others wait, and there are as many as there may be", "address", one.Address(), "limit", v.Key())
+	}
 	v := entry.Verdict()
-	why := v.Refusal()
-	if gaveWay != nil {
-		d.o.Metrics.Refused("connect", peers.Full.Refusal())
-		d.o.Refused.Warn("gave way", gaveWay.Address(), "", "connection closed that had not said who it is: others wait, and there are as many as there may be", "address", gaveWay.Address(), "limit", peers.Full.Key())
+	if v != peers.Full {
+		return entry, true
 	}
-	if why != "" {
-		d.o.Metrics.Refused("connect", why)
-		d.o.Refused.Warn(why, peers.Address(peer), v.Key(), "connection closed: there are as many as there may be", "remote", peer.String(), "limit", v.Key())
-	}
-	return entry, why == ""
+	d.o.Metrics.Refused("connect", v.Refusal())
+	d.o.Refused.Warn(v.Refusal(), peers.Address(peer), v.Key(), "connection closed: there are as many as there may be", "remote", peer.String(), "limit", v.Key())
+	return entry, false
 }

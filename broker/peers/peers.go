@@ -13,8 +13,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// answered is how many connections of an address that are too many may wait for the reason
-// at once. Further ones are closed without one, so that refusing costs a bounded memory.
+// answered is how many connections of an address that are too many may be there at once, to say who they are or to
+// get the reason. For a further one the oldest of them is closed, so that refusing costs a bounded memory.
 const answered = 64
 
 // Limits are for one address, but for All and Machines. Zero: none.
@@ -36,11 +36,11 @@ const (
 	TooMany         // refuse its CONNECT: the address has as many as it may
 	TooFast         // refuse its CONNECT: the address begins more than it may
 	Trial           // refuse its CONNECT unless it is that of a machine: the others have as many as they may
-	Closed          // close it at once: so many of the address are being refused already
-	Full            // close it at once: there are as many as there may be in all
+	Closed          // it has given way to a newer one of its address, which has as many as may wait for their refusal
+	Full            // close it at once, or it has given way: there are as many as there may be in all
 )
 
-// Refusal is why a connection is to be closed at once, by the name under which it is counted; "" if it is not.
+// Refusal is why a connection is closed without an answer, by the name under which it is counted; "" if it is not.
 func (v Verdict) Refusal() string {
 	switch v {
 	case Closed:
@@ -74,7 +74,9 @@ func Address(peer net.Addr) string {
 // All but machines may have so many connections that those which are kept for machines stay free, and some more.
 // These are for connections that come when the others have theirs: each may say who it is, and stays if it is a
 // machine. So clients, or half-open connections, keep no machine out, however many they are. Where as many are on
-// trial as may be, the address that has most, with the new one, loses the one that it began first.
+// trial as may be, the address that has most, with the new one, loses the one that it began first. It is the same within an
+// address that has as many connections as it may: each further one may say who it is, and stays if it has proved that it is a
+// machine; where as many of them wait as may, the oldest is closed. So strangers keep no machine at their own address out.
 type Table struct {
 	limits Limits
 
@@ -93,19 +95,21 @@ type Entry struct {
 	verdict Verdict
 	machine bool
 	counted bool      // in the record of its address
-	trial   io.Closer // what ends it while it is on trial; else nil
+	end     io.Closer // closes the connection
+	trial   bool
 	left    bool
 }
 
 // A peer is an address.
 type peer struct {
-	open, refused int
-	begun         *rate.Limiter // nil: any number
+	open    int
+	refused []*Entry      // those that are too many, in the order of their beginnings
+	begun   *rate.Limiter // nil: any number
 }
 
 // idle reports whether the address may be forgotten: its record says what that of a new one would.
 func (p *peer) idle(now time.Time) bool {
-	return p.open == 0 && p.refused == 0 && (p.begun == nil || p.begun.TokensAt(now) >= float64(p.begun.Burst()))
+	return p.open == 0 && len(p.refused) == 0 && (p.begun == nil || p.begun.TokensAt(now) >= float64(p.begun.Burst()))
 }
 
 // minSweep is from how many addresses on a sweep is worth it.
@@ -121,37 +125,44 @@ func (t *Table) onTrial() int { return (t.limits.Machines + 3) / 4 }
 
 // Enter counts a connection of an address, which has begun at a time. The address "" has no limits of its own. end
 // closes the connection, at once and from any goroutine: it is called where the connection gives way to another one,
-// whose Enter returns its entry in gaveWay; else that is nil. An Entry with the verdict Closed or Full counts for
-// nothing.
-func (t *Table) Enter(address string, now time.Time, end io.Closer) (entry, gaveWay *Entry) {
+// whose Enter returns its entry in gaveWay, with the verdict that says why. An Entry with the verdict Full counts for nothing.
+func (t *Table) Enter(address string, now time.Time, end io.Closer) (entry *Entry, gaveWay []*Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := &Entry{table: t, address: address}
-	full := t.limits.All > 0 && t.all >= t.limits.All
-	others := t.all - t.machines - len(t.trial)
-	trial := t.limits.Machines > 0 && (full || others >= t.limits.All-t.limits.Machines-t.onTrial())
-	if full && len(t.trial) == 0 {
+	p := &Entry{table: t, address: address, end: end}
+	if t.full() && len(t.trial) == 0 {
 		p.verdict, p.left = Full, true
 		return p, nil
 	}
-	if p.verdict = t.enter(address, now); p.verdict == Closed {
-		p.left = true
-		return p, nil
+	if oldest := t.enter(p, now); oldest != nil {
+		oldest.giveWay(Closed, now)
+		gaveWay = append(gaveWay, oldest)
 	}
-	p.counted = address != "" && t.addresses[address] != nil
-	if trial && (full || len(t.trial) >= t.onTrial()) {
-		gaveWay = t.guilty(address)
-		_ = gaveWay.trial.Close() // it was never accepted
-		gaveWay.leave(now)
+	others := t.all - t.machines - len(t.trial)
+	trial := t.limits.Machines > 0 && (t.full() || others >= t.limits.All-t.limits.Machines-t.onTrial())
+	if trial && (t.full() || len(t.trial) >= t.onTrial()) {
+		guilty := t.guilty(address)
+		guilty.giveWay(Full, now)
+		gaveWay = append(gaveWay, guilty)
 	}
 	t.all++
 	if trial {
-		if p.trial = end; p.verdict == Welcome {
+		if p.trial = true; p.verdict == Welcome {
 			p.verdict = Trial
 		}
 		t.trial = append(t.trial, p)
 	}
 	return p, gaveWay
+}
+
+// full reports whether there are as many connections as there may be. t.mu is held.
+func (t *Table) full() bool { return t.limits.All > 0 && t.all >= t.limits.All }
+
+// giveWay closes a connection for another one. The lock of the table is held.
+func (p *Entry) giveWay(why Verdict, now time.Time) {
+	_ = p.end.Close() // it was never accepted
+	p.leave(now)
+	p.verdict = why
 }
 
 // guilty is the connection on trial that gives way to a new one of an address. t.mu is held.
@@ -169,28 +180,28 @@ func (t *Table) guilty(address string) *Entry {
 	return most
 }
 
-// enter counts a connection for its address. t.mu is held.
-func (t *Table) enter(address string, now time.Time) Verdict {
-	if address == "" || t.limits.Open == 0 && t.limits.PerSecond == 0 {
-		return Welcome
+// enter counts a connection for its address, and sets its verdict. It returns the connection of the address that is to give
+// way to it, or nil. t.mu is held.
+func (t *Table) enter(p *Entry, now time.Time) (oldest *Entry) {
+	if p.address == "" || t.limits.Open == 0 && t.limits.PerSecond == 0 {
+		return nil
 	}
-	p := t.peer(address, now)
-	verdict := Welcome
+	of := t.peer(p.address, now)
 	switch {
-	case t.limits.Open > 0 && p.open >= t.limits.Open:
-		verdict = TooMany
-	case p.begun != nil && !p.begun.AllowN(now, 1):
-		verdict = TooFast
+	case t.limits.Open > 0 && of.open >= t.limits.Open:
+		p.verdict = TooMany
+	case of.begun != nil && !of.begun.AllowN(now, 1):
+		p.verdict = TooFast
 	}
-	switch {
-	case verdict == Welcome:
-		p.open++
-	case p.refused < answered:
-		p.refused++
-	default:
-		return Closed
+	p.counted = true
+	if p.verdict == Welcome {
+		of.open++
+		return nil
 	}
-	return verdict
+	if of.refused = append(of.refused, p); len(of.refused) > answered {
+		return of.refused[0]
+	}
+	return nil
 }
 
 // peer returns the record of an address. t.mu is held.
@@ -275,10 +286,10 @@ func (p *Entry) leave(now time.Time) {
 
 // endTrial has the connection count among the others. The lock of the table is held.
 func (p *Entry) endTrial() {
-	if p.trial == nil {
+	if !p.trial {
 		return
 	}
-	p.trial = nil
+	p.trial = false
 	p.table.trial = slices.DeleteFunc(p.table.trial, func(one *Entry) bool { return one == p })
 }
 
@@ -286,7 +297,7 @@ func (p *Entry) endTrial() {
 func (p *Entry) welcome() {
 	if p.counted && p.verdict != Welcome && p.verdict != Trial && !p.left {
 		one := p.table.addresses[p.address]
-		one.refused--
+		one.answer(p)
 		one.open++
 	}
 	p.verdict = Welcome
@@ -302,9 +313,14 @@ func (p *Entry) forget(now time.Time) {
 	if p.verdict == Welcome || p.verdict == Trial {
 		one.open--
 	} else {
-		one.refused--
+		one.answer(p)
 	}
 	if one.idle(now) {
 		delete(p.table.addresses, p.address)
 	}
+}
+
+// answer forgets a connection that is too many: it is so no more.
+func (p *peer) answer(one *Entry) {
+	p.refused = slices.DeleteFunc(p.refused, func(e *Entry) bool { return e == one })
 }

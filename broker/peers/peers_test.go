@@ -59,7 +59,10 @@ func TestOpen(t *testing.T) {
 	for range answered - 2 { // two are refused already
 		r.enter("a", TooMany)
 	}
-	r.enter("a", Closed)
+	_, newest := r.enter("a", TooMany)
+	if v := r.entries["a"][3].Verdict(); v != Closed || v.Refusal() != "address_limit" || *newest {
+		t.Errorf("the oldest that waits: verdict %d, want %d; the newest was closed: %v", v, Closed, *newest)
+	}
 	proved, _ := r.enter("b", Welcome)
 	proved.Machine(true, r.now)
 	r.enter("b", Welcome) // a machine that has proved who it is does not count
@@ -109,7 +112,7 @@ func TestAddressesAreForgotten(t *testing.T) {
 	for i := range 100_000 {
 		r.now = r.now.Add(time.Millisecond)
 		for _, want := range []Verdict{Welcome, TooFast} { // it is forgotten too early if it may begin another one
-			p, _ := r.Enter(fmt.Sprint(i), r.now, nil)
+			p, _ := r.Enter(fmt.Sprint(i), r.now, new(ended))
 			if v := p.Verdict(); v != want {
 				t.Fatalf("address %d: verdict %d, want %d", i, v, want)
 			}
