@@ -103,7 +103,7 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) claim() error {
-	lock, err := s.disk.Lock(filepath.Join(s.dir, lockFile))
+	lock, err := statefile.Lock(s.disk, filepath.Join(s.dir, lockFile))
 	if errors.Is(err, filelock.ErrHeld) {
 		return protocol.Errorf(protocol.Conflict,
 			"state directory %s is in use by another agent: stop that one, or give this one a directory of its own: %w", s.dir, err)

@@ -21,7 +21,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
@@ -359,6 +358,9 @@ func (s *Store) writeKey(name string, k crypto.Signer) error {
 
 func (s *Store) read(path string) ([]byte, error) {
 	f, err := s.disk.Open(path, os.O_RDONLY, 0)
+	if disk.Unreadable(err) {
+		return nil, &damagedError{path, err}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -373,7 +375,7 @@ func (s *Store) read(path string) ([]byte, error) {
 	raw := make([]byte, size)
 	if n, err := f.ReadAt(raw, 0); int64(n) < size {
 		err = fmt.Errorf("read %s: %w", path, err)
-		if errors.Is(err, syscall.EIO) { // the disk cannot give it back
+		if disk.Unreadable(err) {
 			err = &damagedError{path, err}
 		}
 		return nil, err

@@ -27,7 +27,8 @@ type FS interface {
 // Files are the operations of an FS on files.
 type Files interface {
 	// Open opens a file with the flags of os.OpenFile; perm, less the umask, is that of a
-	// file that it creates.
+	// file that it creates. It never waits: where something else than a file is at path, the
+	// error is ErrIrregular.
 	Open(path string, flag int, perm fs.FileMode) (File, error)
 	// Rename puts from in the place of to.
 	Rename(from, to string) error
@@ -71,6 +72,15 @@ type File interface {
 	Sync() error
 }
 
+// ErrIrregular says that there is something else than a file: a directory, a FIFO, a socket or a device.
+var ErrIrregular = errors.New("it is no regular file")
+
+// Unreadable reports whether an operation failed because what was stored at its path is not there any more: the disk cannot
+// give it back, or it is no regular file. Trying again does not help.
+func Unreadable(err error) bool {
+	return errors.Is(err, ErrIrregular) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ELOOP)
+}
+
 // IsFull reports whether an operation failed because the disk, or the quota of the user on
 // it, has no room.
 func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
@@ -101,12 +111,34 @@ func (f machineFile) Size() (int64, error) {
 }
 
 func (machine) Open(path string, flag int, perm fs.FileMode) (File, error) {
-	f, err := os.OpenFile(path, flag, perm)
+	f, err := OpenFile(path, flag, perm)
 	if err != nil {
 		return nil, err
 	}
 	return machineFile{f}, nil
 }
+
+// OpenFile is OS.Open for what needs more of a file than an FS has.
+func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|syscall.O_NONBLOCK, perm) // who opens a FIFO would wait for its other end
+	if err != nil {
+		if st, failed := os.Stat(path); failed == nil && !st.Mode().IsRegular() {
+			err = irregular(path)
+		}
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = irregular(path)
+	}
+	if err != nil {
+		_ = f.Close() // never used
+		return nil, err
+	}
+	return f, nil
+}
+
+func irregular(path string) error { return &fs.PathError{Op: "open", Path: path, Err: ErrIrregular} }
 
 func (machine) Rename(from, to string) error                 { return os.Rename(from, to) }
 func (machine) Link(from, to string) error                   { return os.Link(from, to) }

@@ -2,8 +2,10 @@ package disk_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,6 +30,7 @@ func TestContract(t *testing.T) {
 			must(t, d.MkdirAll(dir, 0o700))
 			t.Run("files", func(t *testing.T) { files(t, d, dir) })
 			t.Run("names", func(t *testing.T) { names(t, d, dir) })
+			t.Run("irregular", func(t *testing.T) { directory(t, d, dir) })
 			t.Run("locks", func(t *testing.T) { locks(t, d, dir) })
 		})
 	}
@@ -131,6 +134,39 @@ func names(t *testing.T, d disk.FS, dir string) {
 		t.Errorf("list what does not exist: %v", err)
 	}
 	must(t, d.MkdirAll(dir, 0o700))
+}
+
+func directory(t *testing.T, d disk.FS, dir string) {
+	for _, flag := range []int{os.O_RDONLY, os.O_RDWR, os.O_RDWR | os.O_CREATE} {
+		if _, err := d.Open(dir, flag, 0o600); !errors.Is(err, disk.ErrIrregular) || !disk.Unreadable(err) {
+			t.Errorf("open a directory with %#x: %v", flag, err)
+		}
+	}
+}
+
+// TestIrregular opens what is no file: nothing waits for the other end of a FIFO.
+func TestIrregular(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fifo, socket, loop := filepath.Join(dir, "fifo"), filepath.Join(dir, "socket"), filepath.Join(dir, "loop")
+	must(t, syscall.Mkfifo(fifo, 0o600))
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	must(t, err)
+	defer l.Close()
+	must(t, os.Symlink(loop, loop))
+	for _, path := range []string{fifo, socket, loop, os.DevNull} {
+		for _, flag := range []int{os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_RDWR | os.O_CREATE | os.O_TRUNC} {
+			if _, err := disk.OS.Open(path, flag, 0o600); !disk.Unreadable(err) {
+				t.Errorf("open %s with %#x: %v", path, flag, err)
+			}
+		}
+		if _, err := disk.ReadFile(disk.OS, path); !disk.Unreadable(err) {
+			t.Errorf("read %s: %v", path, err)
+		}
+	}
+	if !disk.Unreadable(fmt.Errorf("read: %w", syscall.EIO)) || disk.Unreadable(fs.ErrNotExist) || disk.Unreadable(nil) {
+		t.Error("a disk that gives nothing back is unreadable, and a file that is missing is not")
+	}
 }
 
 func locks(t *testing.T, d disk.FS, dir string) {

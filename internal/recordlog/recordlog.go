@@ -27,7 +27,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -127,7 +126,7 @@ func OpenAt(o Options, each func(body []byte, at int64, lost uint64) error) (*Lo
 			err = nil
 		}
 		return l, Found{New: true}, err
-	case errors.Is(err, syscall.EIO): // the disk cannot give it back
+	case disk.Unreadable(err):
 		return l.salvaged(&statefile.Damage{Err: err})
 	case err != nil:
 		return nil, Found{}, fmt.Errorf("read %s: %w", o.Identity, err)

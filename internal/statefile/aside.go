@@ -2,7 +2,10 @@ package statefile
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -52,8 +55,36 @@ func AsideName(names []string, name string, keep int) (aside string, drop []stri
 func SetAside(d disk.FS, path string) (aside string, err error) { return asideBy(d, d.Rename, path) }
 
 // LinkAside gives a file a second name, under which it stays when it is replaced,
-// and returns the path.
-func LinkAside(d disk.FS, path string) (aside string, err error) { return asideBy(d, d.Link, path) }
+// and returns the path. What is no file is renamed: a directory has one name, and is not replaced by a file.
+func LinkAside(d disk.FS, path string) (aside string, err error) {
+	if st, err := d.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return SetAside(d, path)
+	}
+	return asideBy(d, d.Link, path)
+}
+
+// Open is Open of a disk.FS for a file that can be made anew: what is at its path and cannot be read, or is no file, is set
+// aside.
+func Open(d disk.FS, path string, flag int, perm fs.FileMode) (disk.File, error) {
+	f, err := d.Open(path, flag, perm)
+	if !disk.Unreadable(err) {
+		return f, err
+	}
+	if _, failed := SetAside(d, path); failed != nil {
+		return nil, errors.Join(err, failed)
+	}
+	return d.Open(path, flag, perm)
+}
+
+// Lock is Lock of a disk.FS. What is no file, and stands in the place of one, is set aside.
+func Lock(d disk.FS, path string) (io.Closer, error) {
+	if st, err := d.Stat(path); err == nil && !st.Mode().IsRegular() {
+		if _, err := SetAside(d, path); err != nil {
+			return nil, err
+		}
+	}
+	return d.Lock(path)
+}
 
 // asideBy has do put the file of path under another name.
 func asideBy(d disk.FS, do func(from, to string) error, path string) (aside string, err error) {

@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"syscall"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -195,7 +194,7 @@ func (f File) Load(decode func(content []byte) error) (found bool, err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
-	case errors.Is(err, syscall.EIO): // the disk cannot give it back
+	case disk.Unreadable(err):
 		return false, f.damaged(err)
 	case err != nil:
 		return false, fmt.Errorf("read %s: %w", f.Identity, err)

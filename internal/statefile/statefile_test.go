@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/disk/simdisk"
 )
 
@@ -183,5 +185,49 @@ func TestPowerCut(t *testing.T) {
 	}
 	if saved != 50 {
 		t.Errorf("%d of 50 runs came to the end", saved)
+	}
+}
+
+// TestIrregularFile puts a FIFO and a directory in the place of a state file, of one that is opened and of a lock: they are set aside.
+func TestIrregularFile(t *testing.T) {
+	t.Parallel()
+	for what, put := range map[string]func(path string) error{
+		"FIFO":      func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"directory": func(path string) error { return os.MkdirAll(filepath.Join(path, "sub"), 0o700) },
+	} {
+		path := filepath.Join(t.TempDir(), "file")
+		for n, use := range []func() error{
+			func() error {
+				f := File{Identity: Identity{Role: "test"}, Path: path}
+				_, err := f.Load(func([]byte) error { return nil })
+				if _, ok := errors.AsType[*Damage](err); !ok {
+					return fmt.Errorf("load: %w", err)
+				}
+				return f.Save([]byte("new"))
+			},
+			func() error {
+				f, err := Open(disk.OS, path, os.O_RDWR|os.O_CREATE, 0o600)
+				if err != nil {
+					return err
+				}
+				return f.Close()
+			},
+			func() error {
+				l, err := Lock(disk.OS, path)
+				if err != nil {
+					return err
+				}
+				return l.Close()
+			},
+		} {
+			if err := errors.Join(os.RemoveAll(path), put(path), use()); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			st, err := os.Lstat(path)
+			aside, failed := filepath.Glob(path + asideMark + "*")
+			if err := errors.Join(err, failed); err != nil || !st.Mode().IsRegular() || len(aside) != n+1 {
+				t.Errorf("%s: there is %v, %v, and aside %q", what, st, err, aside)
+			}
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -83,7 +84,7 @@ func (c *Cache) download(ctx context.Context, dl *download) error {
 		return err
 	}
 	path := c.partialPath(dl.digest)
-	f, err := c.opts.Disk.Open(path, os.O_CREATE|os.O_RDWR, 0o640)
+	f, err := statefile.Open(c.opts.Disk, path, os.O_CREATE|os.O_RDWR, 0o640)
 	if err != nil {
 		return noSpace("open partial blob", err)
 	}

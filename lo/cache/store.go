@@ -187,6 +187,10 @@ type blob struct {
 
 func (c *Cache) open(d protocol.Digest) (*blob, error) {
 	f, err := c.opts.Disk.Open(c.blobPath(d), os.O_RDONLY, 0)
+	if disk.Unreadable(err) {
+		aside, failed := statefile.SetAside(c.opts.Disk, c.blobPath(d))
+		c.opts.Damaged(&statefile.Damage{Identity: statefile.Identity{Role: BlobRole, Name: string(d)}, Path: c.blobPath(d), Aside: aside, Err: errors.Join(err, failed)})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open blob: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/dictionary"
 )
@@ -134,7 +135,7 @@ func (f fetcher) more(ctx context.Context, path string, w Want, have int64) (got
 		}
 		body = bytes.NewReader(whole)
 	}
-	file, err := f.disk.Open(path, os.O_CREATE|os.O_RDWR, filePerm)
+	file, err := statefile.Open(f.disk, path, os.O_CREATE|os.O_RDWR, filePerm)
 	if err != nil {
 		return 0, fmt.Errorf("store download: %w", err)
 	}

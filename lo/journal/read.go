@@ -6,9 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -172,7 +172,7 @@ func (j *Journal) settle(s *ondisk.Segment, marks []ondisk.Mark, records []Recor
 // corrupt distinguishes permanent damage from what a later attempt may read,
 // such as a lack of file descriptors.
 func (j *Journal) corrupt(s *ondisk.Segment, at ondisk.Mark, last uint64, err error) error {
-	if !errors.Is(err, ondisk.ErrTorn) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EIO) {
+	if !errors.Is(err, ondisk.ErrTorn) && !errors.Is(err, fs.ErrNotExist) && !disk.Unreadable(err) {
 		return protocol.Errorf(protocol.Unavailable, "journal: read segment %s: %w", s.Name(), err)
 	}
 	c := &CorruptError{Segment: filepath.Join(j.dir, s.Name()), Offset: at.Off, Seq: at.Seq, Last: last, Err: err}

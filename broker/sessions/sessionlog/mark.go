@@ -47,8 +47,11 @@ func (m *marker) identity() statefile.Identity {
 // load returns the mark, which is empty where there is none. Without a valid one the file is damaged.
 func (m *marker) load() (at mark, damage *statefile.Damage, err error) {
 	b, err := disk.ReadFile(m.disk, m.path)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return mark{}, nil, nil
+	case err != nil && !disk.Unreadable(err):
+		return mark{}, nil, fmt.Errorf("read how far the log of sessions was flushed: %w", err)
 	}
 	valid := false
 	for _, from := range []int{0, markPlace} {

@@ -126,7 +126,7 @@ func (d *Disk) Open(path string, flag int, perm fs.FileMode) (disk.File, error) 
 	case ok && flag&os.O_EXCL != 0:
 		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrExist}
 	case d.dirs[path]:
-		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: disk.ErrIrregular}
 	case !ok && (flag&os.O_CREATE == 0 || !d.dirs[filepath.Dir(path)]):
 		return nil, notExist("open", path)
 	case !ok:

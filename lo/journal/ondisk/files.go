@@ -9,6 +9,7 @@ import (
 
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/filelock"
+	"github.com/colonyfleet/colony/internal/statefile"
 )
 
 // Dir is the directory of a journal. Each operation that changes the disk goes
@@ -50,7 +51,7 @@ func (d Dir) List() ([]string, error) {
 
 // Lock locks the directory for this process, or fails at once.
 func (d Dir) Lock() (io.Closer, error) {
-	lock, err := d.FS.Lock(filepath.Join(d.Path, LockName))
+	lock, err := statefile.Lock(d.FS, filepath.Join(d.Path, LockName))
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, fmt.Errorf("journal %s is open in another process, stop that first: %w", d.Path, err)
 	}

@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
 )
 
@@ -29,7 +29,7 @@ func Save(dir, key string, id engine.ID) error {
 		return err
 	}
 	f := fileIn(dir, key)
-	if have, err := os.ReadFile(f.Path); err == nil && bytes.Equal(have, f.Seal(b)) {
+	if have, err := disk.ReadFile(disk.OS, f.Path); err == nil && bytes.Equal(have, f.Seal(b)) {
 		return nil
 	}
 	return f.Save(b)

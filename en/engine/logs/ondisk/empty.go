@@ -57,7 +57,7 @@ func (l *log) countOld(i int, e extent) (lines int64, err error) {
 	if e.start >= e.base {
 		return 0, nil
 	}
-	f, err := os.Open(l.path(i) + tailName)
+	f, err := disk.OpenFile(l.path(i)+tailName, os.O_RDONLY, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
@@ -76,7 +76,7 @@ func (l *log) countOld(i int, e extent) (lines int64, err error) {
 // readOld reads of the file before that of a stream, from an offset on. The caller holds mu to read.
 func (l *log) readOld(i int, b []byte, at int64) (int, error) {
 	e := l.extents[i]
-	f, err := os.Open(l.path(i) + tailName)
+	f, err := disk.OpenFile(l.path(i)+tailName, os.O_RDONLY, 0)
 	if err != nil {
 		return 0, err
 	}

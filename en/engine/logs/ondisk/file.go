@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 const (
@@ -84,7 +86,7 @@ func ends(b []byte) int64 { return int64(bytes.Count(b, []byte{'\n'})) }
 
 // lastLine returns the last line in a part of a file that is not empty; nil where there is none.
 func lastLine(path string, from, to int64, limit int) []byte {
-	f, err := os.Open(path)
+	f, err := disk.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil
 	}

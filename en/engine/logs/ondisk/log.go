@@ -15,6 +15,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/recordlog"
 	"github.com/colonyfleet/colony/internal/statefile"
 )
@@ -102,7 +103,13 @@ func load(dir, key string, id engine.ID, removed bool) (l *log, damage *statefil
 	}
 	l.records = records
 	for i := range l.extents {
-		if err := l.survey(i, begun[i]); err != nil {
+		err := l.survey(i, begun[i])
+		if disk.Unreadable(err) { // it counts as removed
+			aside, failed := statefile.SetAside(disk.OS, l.path(i))
+			found.Damage = &statefile.Damage{Identity: statefile.Identity{Role: role, Name: key}, Path: l.path(i), Aside: aside, Err: errors.Join(err, failed)}
+			err = l.survey(i, begun[i])
+		}
+		if err != nil {
 			return nil, found.Damage, errors.Join(err, records.Close())
 		}
 	}
@@ -125,7 +132,7 @@ type pending struct {
 // the two.
 func (l *log) survey(i int, begun pending) error {
 	e := &l.extents[i]
-	f, err := os.Open(l.path(i))
+	f, err := disk.OpenFile(l.path(i), os.O_RDONLY, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

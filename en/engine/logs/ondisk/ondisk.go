@@ -26,6 +26,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
@@ -201,7 +202,7 @@ func (s *Store) Begin(key string, id engine.ID) (out, errs string, err error) {
 	l.work.Lock()
 	defer l.work.Unlock()
 	for _, i := range []int{stdout, stderr} {
-		f, err := os.OpenFile(l.path(i), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		f, err := statefile.Open(disk.OS, l.path(i), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		if err == nil {
 			err = f.Close()
 		}

@@ -3,6 +3,7 @@ package ondisk
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -615,4 +617,30 @@ func TestRemovedLogsAreBounded(t *testing.T) {
 	retained(3, same)
 	retained(2, func(o *Options) { o.Node = 60_000 })
 	retained(0, func(o *Options) { o.Age = time.Nanosecond })
+}
+
+// TestIrregularFile puts a FIFO in the place of the file of a stream: the log is opened, says so, and goes on in a new file.
+func TestIrregularFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, same)
+	_, errs, err := s.Begin(webKey, web)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(errs), syscall.Mkfifo(errs, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var damaged []*statefile.Damage
+	s = open(t, dir, func(o *Options) { o.Damaged = func(d *statefile.Damage) { damaged = append(damaged, d) } })
+	_, errs, err = s.Begin(webKey, web)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Lstat(errs); err != nil || !st.Mode().IsRegular() || len(damaged) != 1 || damaged[0].Path != errs {
+		t.Errorf("there is %v, %v; damaged %v", st, err, damaged)
+	}
 }

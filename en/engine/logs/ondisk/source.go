@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 // readSize is how much is read of a file at a time.
@@ -45,7 +46,7 @@ func (l *log) open(i int, from, to int64) (*source, error) {
 	if l.extents[i].end == 0 {
 		return nil, nil
 	}
-	f, err := os.Open(l.path(i))
+	f, err := disk.OpenFile(l.path(i), os.O_RDONLY, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

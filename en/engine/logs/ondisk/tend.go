@@ -7,6 +7,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 const (
@@ -135,7 +137,7 @@ func (l *log) look() (grown int64) {
 
 // drop removes the oldest bytes of a stream, and leaves about so many. The caller holds work.
 func (l *log) drop(i int, leave int64) error {
-	f, err := os.OpenFile(l.path(i), os.O_RDWR, 0)
+	f, err := disk.OpenFile(l.path(i), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

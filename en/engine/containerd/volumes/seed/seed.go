@@ -18,6 +18,7 @@ import (
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -98,9 +99,13 @@ func mode(f protocol.File) fs.FileMode {
 // read returns what the record says of the files that were delivered, by their names. A damaged record counts as none: then
 // nothing that is there is replaced but empty files.
 func read(record string) (map[string]string, error) {
-	b, err := os.ReadFile(record)
+	b, err := disk.ReadFile(disk.OS, record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if disk.Unreadable(err) {
+		_, err := statefile.SetAside(disk.OS, record)
+		return nil, err
 	}
 	if err != nil {
 		return nil, err
