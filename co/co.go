@@ -65,6 +65,8 @@ type CO struct {
 	machineAddr func() string
 	enrolAddr   string
 	httpsAddr   string // where LOs fetch what they run
+
+	tlsFailed prometheus.Counter // connections to the ports of HTTP
 }
 
 // New returns a CO that is not started. The error lists every fault of o.
@@ -75,7 +77,8 @@ func New(o Options) (*CO, error) {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	return &CO{opts: o, log: o.Logger, parts: stopper.New()}, nil
+	failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "colony_co_http_tls_errors_total", Help: "Connections to the ports of the CO for HTTP that ended within the handshake of TLS."})
+	return &CO{opts: o, log: o.Logger, parts: stopper.New(), tlsFailed: failed}, nil
 }
 
 // Start brings the CO up and returns when it serves. It waits for PostgreSQL; it
@@ -91,7 +94,7 @@ func (c *CO) Start(ctx context.Context) error {
 }
 
 func (c *CO) start(ctx context.Context) error {
-	c.opts.Registerer.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	c.opts.Registerer.MustRegister(c.tlsFailed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var err error
 	// The address is bound first, so that a second CO fails before it does anything.
 	if err = c.listenHTTP(); err != nil {
@@ -245,7 +248,7 @@ func (c *CO) startHTTP(s stores, sites *sites, checkpoints checkpoints) error {
 	}
 	requests := policy.Policy{Route: a.Route, Clients: admin.Path, Sites: access.Sites{Prove: c.httpsAddr != ""}}
 	handler := httpserver.Headers(proxies.Handler(s.guarded(mux, requests, c.log)))
-	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(handler, httpserver.Limits{}, c.log), c.parts.Fail).Stop)
+	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(handler, httpserver.Limits{TLSFailed: c.tlsFailed.Inc}, c.log), c.parts.Fail).Stop)
 	// It is stopped before the server, so that open event streams end and do not hold it.
 	c.parts.Go("event feed", func(ctx context.Context) { a.Run(ctx, s.fleet.Listen(ctx)) })
 	return nil

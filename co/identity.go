@@ -33,7 +33,7 @@ func (c *CO) startIdentity(s *stores) error {
 	}
 	c.enrolAddr = l.Addr().String()
 	server := enrol.Start(l, enrol.ServerOptions{
-		Holder: s.machines.Holder(), Registrar: s.machines, Tier: identity.LO, Authority: s.machines.Authority, Logger: c.log,
+		Holder: s.machines.Holder(), Registrar: s.machines, Tier: identity.LO, Authority: s.machines.Authority, TLSFailed: c.tlsFailed.Inc, Logger: c.log,
 	}, c.parts.Fail)
 	c.parts.OnStop("enrolment", server.Stop)
 	return nil
@@ -52,7 +52,7 @@ func (c *CO) serveMachines(s stores, specs http.Handler) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /v2/", s.registry)
 	mux.Handle("GET /api/v1/specs/{digest}", specs)
-	server := https.Start(l, https.ServerOptions{Holder: s.machines.Holder(), Handler: mux, Tier: identity.LO, Logger: c.log}, c.parts.Fail)
+	server := https.Start(l, https.ServerOptions{Holder: s.machines.Holder(), Handler: mux, Tier: identity.LO, TLSFailed: c.tlsFailed.Inc, Logger: c.log}, c.parts.Fail)
 	c.parts.OnStop("what sites fetch", server.Stop)
 	return nil
 }

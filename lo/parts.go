@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -92,6 +93,7 @@ type proof struct {
 	machines *loidentity.Machines
 	// Where nodes enrol, and fetch images; "" where they do not.
 	enrolAddr, imagesAddr string
+	tlsFailed             atomic.Uint64 // connections to these that ended within TLS
 }
 
 func (p *parts) start(ctx context.Context) error {

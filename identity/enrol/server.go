@@ -41,7 +41,7 @@ type Registrar interface {
 	Refused(ctx context.Context, n identity.Name, remote string, r *identity.Refusal)
 }
 
-// ServerOptions are what a Server needs. All are required, but for Apply.
+// ServerOptions are what a Server needs. All are required, but for Apply and TLSFailed.
 type ServerOptions struct {
 	Holder    *identity.Holder
 	Registrar Registrar
@@ -51,8 +51,10 @@ type ServerOptions struct {
 	Authority func() (*identity.Authority, error)
 	// Apply decides on a machine without a token, as Registrar.Admit does on one with a token. Nil: it is
 	// refused.
-	Apply  func(ctx context.Context, c identity.Claim) error
-	Logger *slog.Logger
+	Apply func(ctx context.Context, c identity.Claim) error
+	// TLSFailed is that of httpserver.Limits; it may be nil.
+	TLSFailed func()
+	Logger    *slog.Logger
 }
 
 // What whoever reaches the port can take up, as nobody has to prove anything for it.
@@ -66,7 +68,7 @@ const (
 // bounded number of connections, and of each a bounded wait. fail is called, on another
 // goroutine, if it ends by itself.
 func Start(l net.Listener, o ServerOptions, fail func(error)) *httpserver.Server {
-	server := httpserver.New(NewServer(o), httpserver.Limits{Idle: idleWait}, o.Logger)
+	server := httpserver.New(NewServer(o), httpserver.Limits{Idle: idleWait, TLSFailed: o.TLSFailed}, o.Logger)
 	return httpserver.Start(tls.NewListener(netutil.LimitListener(l, maxConns), o.Holder.EnrolTLS()), server, fail)
 }
 

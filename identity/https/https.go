@@ -18,21 +18,23 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// ServerOptions are what a server needs. All but Site are required.
+// ServerOptions are what a server needs. All but Site and TLSFailed are required.
 type ServerOptions struct {
 	Holder  *identity.Holder
 	Handler http.Handler
 	// Tier is the kind of machine that may ask, of the site, or where that is empty of any.
-	Tier   identity.Tier
-	Site   protocol.SiteID
-	Logger *slog.Logger
+	Tier identity.Tier
+	Site protocol.SiteID
+	// TLSFailed is that of httpserver.Limits.
+	TLSFailed func()
+	Logger    *slog.Logger
 }
 
 // Start serves at l until the result is stopped, which closes l. A machine is asked who it is at each request, and
 // an answer that is under way ends soon after its key was revoked. fail is called, on another goroutine, if the
 // server ends by itself.
 func Start(l net.Listener, o ServerOptions, fail func(error)) *httpserver.Server {
-	server := httpserver.New(guard(o), httpserver.Limits{}, o.Logger)
+	server := httpserver.New(guard(o), httpserver.Limits{TLSFailed: o.TLSFailed}, o.Logger)
 	return httpserver.Start(tls.NewListener(httpserver.Bound(l), o.Holder.ServerTLS()), server, fail)
 }
 

@@ -22,6 +22,8 @@ type Limits struct {
 	// Stall bounds one step of a transfer: a part of at most 64 KiB is read from or
 	// written to the client within it. Default 1 min: 1 KiB a second.
 	Stall time.Duration
+	// TLSFailed, unless nil, is called for each connection that ends within the handshake of TLS. It must not wait.
+	TLSFailed func()
 }
 
 // maxPart is how much of a transfer is one step, in bytes.
@@ -44,13 +46,16 @@ func New(handler http.Handler, l Limits, logger *slog.Logger) *http.Server {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	l = l.withDefaults()
-	return &http.Server{
+	errors := newErrorLog(logger, l.TLSFailed)
+	server := &http.Server{
 		Handler:           bounded(handler, l.Stall),
 		ReadHeaderTimeout: l.Header,
 		IdleTimeout:       l.Idle,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		ErrorLog:          errors.logger(),
 	}
+	server.RegisterOnShutdown(errors.summarise)
+	return server
 }
 
 func bounded(next http.Handler, stall time.Duration) http.Handler {

@@ -1,0 +1,70 @@
+package httpserver
+
+import (
+	"log"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/internal/refusals"
+)
+
+// handshake is how a line of the http package begins that says that a connection has ended within TLS.
+const handshake = "http: TLS handshake error from "
+
+// summary is how long after the first line the log says how many there were more.
+const summary = time.Minute
+
+// An errorLog has the lines that a server says of its clients: whoever reaches its port can cause them, so of each address, and of
+// what is not about TLS, so many are shown in a minute, and then how many there were more. Its methods may be called concurrently.
+type errorLog struct {
+	shown     *refusals.Log
+	tlsFailed func()
+
+	mu    sync.Mutex // protects what follows
+	timer *time.Timer
+}
+
+func newErrorLog(logger *slog.Logger, tlsFailed func()) *errorLog {
+	return &errorLog{shown: refusals.New(logger), tlsFailed: tlsFailed}
+}
+
+// logger returns what a server writes to.
+func (e *errorLog) logger() *log.Logger { return log.New(e, "", 0) }
+
+// Write takes one line.
+func (e *errorLog) Write(b []byte) (int, error) {
+	line := strings.TrimSuffix(string(b), "\n")
+	what, whom := "http server", ""
+	if rest, ok := strings.CutPrefix(line, handshake); ok {
+		remote, _, _ := strings.Cut(rest, ": ")
+		what, whom = "tls handshake", remote
+		if host, _, err := net.SplitHostPort(remote); err == nil {
+			whom = host
+		}
+		if e.tlsFailed != nil {
+			e.tlsFailed()
+		}
+	}
+	e.shown.Warn(what, whom, line, line)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.timer == nil {
+		e.shown.Summarise(time.Now(), false) // its window begins
+		e.timer = time.AfterFunc(summary, e.summarise)
+	}
+	return len(b), nil
+}
+
+// summarise says how many lines were not shown.
+func (e *errorLog) summarise() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.timer != nil {
+		e.timer.Stop()
+		e.timer = nil
+	}
+	e.shown.Summarise(time.Now(), true)
+}
