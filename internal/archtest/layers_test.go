@@ -396,7 +396,7 @@ var also = map[[2]string]string{
 	{"bench/link/process", "internal/childproc"}:              "a program of a benchmark ends with it",
 	{"internal/testproc", "internal/childproc"}:               "a program of a test ends with it",
 	{"internal/containerdtest", "internal/privatecontainerd"}: "a test containerd is a private one",
-	{"internal/httpserver", "internal/refusals"}:             "what its clients cause is bounded in the log",
+	{"internal/httpserver", "internal/refusals"}:              "what its clients cause is bounded in the log",
 	{"internal/httpserver", "internal/descriptors"}:           "clients may have a part of what the process has",
 	{"internal/mosquittotest", "internal/freeport"}:           "it listens where nobody else does",
 	{"internal/mosquittotest", "internal/testpart"}:           "it waits as other tests do",
