@@ -236,12 +236,18 @@ func (r *Repo) expect(ctx context.Context, head string, expect map[string]string
 // not at old any more. The cache follows after the remote.
 func (r *Repo) push(ctx context.Context, commit, old string) error {
 	branch := "refs/heads/" + r.opts.Branch
-	_, err := r.git.run(ctx, call{dir: r.bare(), args: []string{
+	held := r.writing()
+	_, err := r.git.run(ctx, call{dir: r.bare(), held: held, args: []string{
 		"push", "--quiet", "--no-verify", "--force-with-lease=" + branch + ":" + old, "--",
 		r.opts.Remote, commit + ":" + branch,
 	}})
+	if held != nil {
+		_ = held.Close() // nothing was written to it
+	}
 	switch {
 	case err == nil:
+	case printed(err, ".lock': File exists"):
+		return r.locked(ctx)
 	case printed(err, "stale info", "fetch first", "non-fast-forward", "cannot lock ref", "failed to update ref", "incorrect old value"):
 		return errRaced
 	case printed(err, "[remote rejected]", "hook declined"):

@@ -1,13 +1,15 @@
 package git
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/colonyfleet/colony/co/repo/git/names"
-
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -84,19 +86,54 @@ func TestCommitOnDamagedCache(t *testing.T) {
 	}
 }
 
-func TestInitBareClearsRefLocks(t *testing.T) {
+// TestKilledPush kills git in the middle of the first push into a repository of this machine, where it holds the lock of the
+// branch: nothing is removed while it lives, and the next CO makes the branch.
+func TestKilledPush(t *testing.T) {
 	t.Parallel()
 	remote := newRemote(t)
-	r := open(t, remote)
-	put(t, r, "a", "one\n")
-	lock := filepath.Join(remote, "refs/heads/main.lock")
-	must(t, os.WriteFile(lock, nil, 0o600))
-	must(t, clearRefLocks(remote, func(os.FileInfo) bool { return false }))
+	hook := filepath.Join(remote, "hooks", "reference-transaction")
+	must(t, os.MkdirAll(filepath.Dir(hook), 0o750))
+	must(t, os.WriteFile(hook, []byte("#!/bin/sh\n[ \"$1\" != prepared ] || exec sleep 600\n"), 0o700)) //nolint:gosec // git runs it
+	ctx, kill := context.WithCancel(t.Context())
+	pushed := make(chan error)
+	first := open(t, remote)
+	go func() {
+		_, err := first.Sync(ctx)
+		pushed <- err
+	}()
+	lock := filepath.Join(remote, "refs", "heads", "main.lock")
+	testpart.Eventually(t, "the push holds the lock", func() bool {
+		_, err := os.Stat(lock)
+		return err == nil
+	})
+	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-time.Hour)))
+	second := open(t, remote)
 	if _, err := os.Stat(lock); err != nil {
 		t.Fatalf("the lock of a living git was removed: %v", err)
 	}
-	must(t, clearRefLocks(remote, func(os.FileInfo) bool { return true }))
-	put(t, r, "a", "two\n")
+	if _, err := second.Sync(t.Context()); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), lock) {
+		t.Errorf("a push meets a lock that is held: %v, want its path", err)
+	}
+	kill()
+	if err := <-pushed; err == nil {
+		t.Fatal("the push was not killed")
+	}
+	must(t, os.Remove(hook))
+	if _, err := os.Stat(lock); err != nil {
+		t.Fatalf("the killed git has left no lock: %v", err)
+	}
+	for name, r := range map[string]func() *Repo{
+		"one that runs":      func() *Repo { return second },
+		"one that is opened": func() *Repo { return open(t, remote) },
+	} {
+		must(t, os.WriteFile(lock, nil, 0o600))
+		must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-time.Hour)))
+		testpart.Within(t, time.Minute, name+" writes", func() error { // what was killed may end a little later
+			_, err := r().Commit(t.Context(), Change{Message: "m", Files: map[string][]byte{name: []byte(name)}})
+			return err
+		})
+	}
+	byHand(t, remote, "fsck", "--strict")
 }
 
 func TestDirectoryIsLockedOnce(t *testing.T) {

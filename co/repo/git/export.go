@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/colonyfleet/colony/co/repo/git/names"
 
@@ -144,8 +143,3 @@ func absolute(remote string) (string, error) {
 	}
 	return abs, nil
 }
-
-// staleAfter is when the lock of a ref cannot be a living git's any more.
-const staleAfter = 2 * time.Second
-
-func stale(info os.FileInfo) bool { return time.Since(info.ModTime()) > staleAfter }

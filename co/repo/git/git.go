@@ -50,6 +50,8 @@ type call struct {
 	args  []string
 	env   []string
 	stdin []byte
+	// held, unless nil, stays open for as long as git and what it starts runs.
+	held *os.File
 }
 
 // A gitError is a run of git that failed.
@@ -184,6 +186,9 @@ func (g git) run(ctx context.Context, c call) ([]byte, error) {
 	cmd.Dir = g.home
 	cmd.Env = append(g.environment(), c.env...)
 	cmd.Stdin = bytes.NewReader(c.stdin)
+	if c.held != nil {
+		cmd.ExtraFiles = []*os.File{c.held}
+	}
 	stdout, stderr := limitedBuffer{limit: maxOutput}, limitedBuffer{limit: 64 << 10, cut: true}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	// A process group, so that the helpers of git end with it; and the kernel ends

@@ -22,6 +22,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/co/repo/git/lastchange"
+	"github.com/colonyfleet/colony/co/repo/git/leftlocks"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
@@ -186,6 +187,9 @@ func (r *Repo) prepare(ctx context.Context) error {
 	if err := removeStale(r.opts.Dir); err != nil {
 		return err
 	}
+	if _, err := r.clearLocks(ctx); err != nil { // where it is in the way, a push says so
+		r.log.WarnContext(ctx, "the deployments repository may be locked", "err", err)
+	}
 	if _, err := r.git.run(ctx, call{dir: r.bare(), args: []string{"rev-parse", "--git-dir"}}); err == nil {
 		return nil
 	}
@@ -224,9 +228,7 @@ func InitBare(ctx context.Context, dir, branch string) error {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return fmt.Errorf("create repository: %w", err)
 	}
-	if err := clearRefLocks(dir, stale); err != nil {
-		return protocol.Errorf(protocol.Unavailable, "remove stale locks of repository %s: %w", dir, err)
-	}
+	_, _ = leftlocks.Clear(dir) // a lock that stays shows where it is in the way
 	// Initialising again is harmless, and repairs one whose creation was cut short.
 	steps := [][]string{
 		{"init", "--quiet", "--bare", "--template=", "--initial-branch=" + branch, "--", dir},

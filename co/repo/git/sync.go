@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -217,22 +216,4 @@ func (r *Repo) unavailable(verb string, err error) error {
 		return fmt.Errorf("%s git remote %s: %w", verb, r.Remote(), err)
 	}
 	return protocol.Errorf(protocol.Unavailable, "%s git remote %s: %w", verb, r.Remote(), err)
-}
-
-// clearRefLocks removes lock files of refs that a killed git left in a repository
-// of this machine. A living git holds one for milliseconds.
-func clearRefLocks(repo string, stale func(os.FileInfo) bool) error {
-	return filepath.WalkDir(filepath.Join(repo, "refs"), func(path string, d os.DirEntry, err error) error {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".lock") {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil || !stale(info) {
-			return nil //nolint:nilerr // it was removed already
-		}
-		return removeIfThere(path)
-	})
 }
