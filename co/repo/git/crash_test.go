@@ -93,7 +93,7 @@ func TestKilledPush(t *testing.T) {
 	remote := newRemote(t)
 	hook := filepath.Join(remote, "hooks", "reference-transaction")
 	must(t, os.MkdirAll(filepath.Dir(hook), 0o750))
-	must(t, os.WriteFile(hook, []byte("#!/bin/sh\n[ \"$1\" != prepared ] || exec sleep 600\n"), 0o700)) //nolint:gosec // git runs it
+	must(t, os.WriteFile(hook, []byte("#!/bin/sh\n[ \"$1\" = prepared ] || exit 0\n: >\"$0.runs\"\nexec sleep 600\n"), 0o700)) //nolint:gosec // git runs it
 	ctx, kill := context.WithCancel(t.Context())
 	pushed := make(chan error)
 	first := open(t, remote)
@@ -103,7 +103,7 @@ func TestKilledPush(t *testing.T) {
 	}()
 	lock := filepath.Join(remote, "refs", "heads", "main.lock")
 	testpart.Eventually(t, "the push holds the lock", func() bool {
-		_, err := os.Stat(lock)
+		_, err := os.Stat(hook + ".runs")
 		return err == nil
 	})
 	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-time.Hour)))
