@@ -35,7 +35,7 @@ func (w *worker) install(ctx context.Context, rec plan.Record) error {
 	if rec, err = w.cutOver(ctx, rec, spec); err != nil {
 		return w.giveUp(ctx, rec, err)
 	}
-	watch := plan.NewWatch(spec, plan.Install, w.r.o.Limits)
+	watch := w.watch(spec, plan.Install, w.r.o.Limits)
 	failure, err := w.follow(ctx, watch, func(phase protocol.Phase) {
 		m := rec.Report(rec.State)
 		m.Phase, m.Components = phase, watch.Statuses()
@@ -88,7 +88,7 @@ func (w *worker) pullBesideActive(ctx context.Context, rec plan.Record) error {
 	go func() {
 		defer close(done)
 		// It ends with its context only.
-		_, _ = w.follow(beside, plan.NewWatch(old, plan.Tolerate, w.r.o.Limits), nil)
+		_, _ = w.follow(beside, w.watch(old, plan.Tolerate, w.r.o.Limits), nil)
 	}()
 	defer func() {
 		stop()

@@ -70,6 +70,10 @@ func (f *follower) restart(ctx context.Context, q restartRequest) {
 	}
 	f.watch.Observe(list, time.Now())
 	chosen := f.watch.Restart(q.want, q.exact)
+	if err := f.note(f.watch.Runs(chosen)); err != nil {
+		q.answer <- restarted{err: fmt.Errorf("nothing was restarted: what is to be stopped could not be written down: %w", err)}
+		return
+	}
 	list = slices.DeleteFunc(list, func(s engine.Status) bool {
 		return !slices.ContainsFunc(chosen, func(c engine.Container) bool { return c.ID == s.ID && c.Digest == s.Digest })
 	})
@@ -86,7 +90,23 @@ func (f *follower) restart(ctx context.Context, q restartRequest) {
 		}
 		done = append(done, c.ID)
 	}
+	if err == nil {
+		if fault := f.note(nil); fault != nil { // it says nothing of the runs that follow
+			f.w.log.WarnContext(ctx, "end of a restart not written down", "err", fault)
+		}
+	}
 	q.answer <- restarted{done, err}
+}
+
+// note writes down which runs of containers a restart ends, before it does, so that their exit counts as no crash whatever becomes of the agent.
+func (f *follower) note(runs []plan.Run) error {
+	f.watch.Ending(runs)
+	r := f.w.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.records[f.w.name]
+	rec.Ending = runs
+	return r.save(rec)
 }
 
 // stopGroups stops containers, each after those that need it.

@@ -155,7 +155,7 @@ func (w *worker) supervise(ctx context.Context, rec plan.Record) error {
 	if rec.Proven == rec.Digest {
 		limits.MinHealthy = 0 // it is known already
 	}
-	watch := plan.NewWatch(spec, plan.Supervise, limits)
+	watch := w.watch(spec, plan.Supervise, limits)
 	failure, err := w.follow(ctx, watch, func(protocol.Phase) { w.r.reportContainers(rec, watch) })
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (w *worker) recover(ctx context.Context, rec plan.Record) error {
 		return err
 	}
 	if watch == nil { // the agent was restarted, or it failed while it was installed again
-		watch = plan.NewWatch(spec, plan.Recover, w.r.o.Limits)
+		watch = w.watch(spec, plan.Recover, w.r.o.Limits)
 	}
 	watch.ToRecover()
 	if err := w.persist(ctx, func() error { return w.clear(ctx, spec, slices.Concat(plan.Identities(spec)...)) }); err != nil {
@@ -219,7 +219,7 @@ func (w *worker) rest(ctx context.Context, rec plan.Record) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	_, err := w.follow(ctx, plan.NewWatch(up, plan.Tolerate, w.r.o.Limits), nil)
+	_, err := w.follow(ctx, w.watch(up, plan.Tolerate, w.r.o.Limits), nil)
 	return err
 }
 
@@ -296,18 +296,17 @@ func (w *worker) clear(ctx context.Context, spec *protocol.DeploymentSpec, keep 
 
 // grace is how long a container may take to stop.
 func grace(spec *protocol.DeploymentSpec, id engine.ID) time.Duration {
-	const usual = 10 * time.Second
 	if spec == nil {
-		return usual
+		return plan.StopTimeout(nil)
 	}
 	for _, c := range spec.Components {
 		for _, k := range c.Containers {
-			if c.Name == id.Component && k.Name == id.Name && k.StopTimeoutMillis > 0 {
-				return min(time.Duration(min(k.StopTimeoutMillis, 86_400_000))*time.Millisecond, 24*time.Hour)
+			if c.Name == id.Component && k.Name == id.Name {
+				return plan.StopTimeout(&k)
 			}
 		}
 	}
-	return usual
+	return plan.StopTimeout(nil)
 }
 
 // persist calls step until it succeeds or ctx ends.
@@ -344,11 +343,19 @@ func (w *worker) fail(ctx context.Context, rec plan.Record, f plan.Failure, watc
 	})
 }
 
-// current returns rec with the reports that are pending now: the outbox removes
-// some while the worker works. The caller holds r.mu.
+// current returns rec with the reports that are pending now, and what a restart has noted: the outbox removes
+// some of those while the worker works. The caller holds r.mu.
 func (w *worker) current(rec plan.Record) plan.Record {
-	rec.Reports = w.r.records[w.name].Reports
+	now := w.r.records[w.name]
+	rec.Reports, rec.Ending = now.Reports, now.Ending
 	return rec
+}
+
+// watch returns a watch over a version, which knows of restarts that were interrupted.
+func (w *worker) watch(spec *protocol.DeploymentSpec, mode plan.Mode, limits plan.Limits) *plan.Watch {
+	watch := plan.NewWatch(spec, mode, limits)
+	watch.Ending(w.record().Ending)
+	return watch
 }
 
 // record returns the record as it stands.

@@ -60,6 +60,10 @@ type Record struct {
 
 	// NoRollback is that of the policy: the former version does not run again by itself.
 	NoRollback bool `cbor:"24,keyasint,omitempty"`
+
+	// Ending are the runs of containers that a restart on request ends. They are written down before it does, and stay until all of
+	// them are followed by another run: the exit of such a run is no crash, also where the agent that stopped it is killed meanwhile.
+	Ending []Run `cbor:"26,keyasint,omitempty"`
 }
 
 // A Fallback is what a Record holds of the version that was healthy last.

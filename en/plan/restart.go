@@ -3,8 +3,10 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
@@ -46,6 +48,54 @@ func (w *Watch) Restart(want func(component, container string) bool, exact bool)
 		}
 	}
 	return list
+}
+
+// A Run is what a container does from one start to the next.
+type Run struct {
+	Component string          `cbor:"1,keyasint"`
+	Container string          `cbor:"2,keyasint"`
+	Identity  protocol.Digest `cbor:"3,keyasint"`
+	// Restarts counts the starts of the container before that of the run, without the first one.
+	Restarts uint32 `cbor:"4,keyasint,omitempty"`
+}
+
+// Runs returns the present runs of those of the containers that have been started.
+func (w *Watch) Runs(containers []engine.Container) (runs []Run) {
+	for _, c := range containers {
+		if u := w.find(c.ID); u.present && u.status.State != engine.Created {
+			runs = append(runs, Run{c.ID.Component, c.ID.Name, u.digest, u.status.Restarts})
+		}
+	}
+	return runs
+}
+
+// Ending has the exits of these runs, which a restart on request ends, count as no crash, and the containers be started afterwards. One that goes
+// on for the time that it has to stop, as the watch sees it, was not stopped: its exit counts from then on.
+func (w *Watch) Ending(runs []Run) {
+	for _, r := range runs {
+		if u := w.find(engine.ID{Deployment: w.spec.Deployment, Component: r.Component, Name: r.Container}); u != nil && u.digest == r.Identity {
+			u.ending, u.endBy = &r, time.Time{}
+		}
+	}
+}
+
+// ends reports whether the run of the container that was observed is one that a restart on request ends.
+func (u *unit) ends() bool {
+	return u.ending != nil && u.present && u.ending.Restarts == u.status.Restarts
+}
+
+// awaitEnd takes note of what was observed of a run that is to end: it has the time that its container has to stop.
+func (u *unit) awaitEnd(now time.Time) {
+	running := u.status.State == engine.Running
+	switch {
+	case !u.ends() || u.endBy.IsZero() && !running:
+	case u.endBy.IsZero():
+		u.endBy = now.Add(StopTimeout(&u.spec))
+	case now.After(u.endBy):
+		u.ending = nil
+	case !running: // in time
+		u.endBy = time.Time{}
+	}
 }
 
 // StopGroups returns the containers of the list as StopOrder does, for the version of the watch.

@@ -72,3 +72,42 @@ func TestRestartChooses(t *testing.T) {
 		}
 	}
 }
+
+// TestEnding has containers exit that a restart on request ends, seen by the agent that stopped them, or by the next one: that is no crash and no end
+// of work, once. What exits later, or once more, counts.
+func TestEnding(t *testing.T) {
+	t.Parallel()
+	once := protocol.Container{Name: "k", Restart: protocol.Restart{Policy: protocol.RestartNo}}
+	limited := once
+	limited.Restart = protocol.Restart{Policy: protocol.RestartOnFailure, Max: 1}
+	for _, c := range []protocol.Container{once, limited, always("k")} {
+		for _, code := range []int32{0, 143} {
+			t.Run(fmt.Sprintf("%s ends with %d", c.Restart.Policy, code), func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t, Supervise, component("a", c)).proven().run("a/k")
+				ending := s.watch.Runs([]engine.Container{{ID: engine.ID{Deployment: "app", Component: "a", Name: "k"}}})
+				if len(ending) != 1 {
+					t.Fatalf("runs %+v", ending)
+				}
+				next := func() *Watch {
+					w := NewWatch(s.watch.spec, Supervise, DefaultLimits())
+					w.limits.MinHealthy = 0
+					w.Ending(ending)
+					return w
+				}
+				s.watch = next()
+				s.look().after(9*time.Second).exit("a/k", code).wants("start a/k")
+				s.after(time.Hour).look().wants("start a/k") // also where it takes long to start
+				s.watch = next()
+				s.look().wants("start a/k") // it ended while no agent ran
+				s.run("a/k").after(time.Second).exit("a/k", 1)
+				if s.watch.units[0].failures != 1 {
+					t.Errorf("%d failures after an exit of the run that follows, want 1", s.watch.units[0].failures)
+				}
+			})
+		}
+	}
+	s := newStage(t, Supervise, component("a", once)).proven().run("a/k")
+	s.watch.Ending(s.watch.Runs([]engine.Container{{ID: engine.ID{Deployment: "app", Component: "a", Name: "k"}}}))
+	s.look().after(11*time.Second).exit("a/k", 1).wants("failed crash_loop") // it was not stopped
+}

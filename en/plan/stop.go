@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/protocol"
@@ -46,6 +47,15 @@ func deepen(after map[[2]string]int, c protocol.Component) (changed bool) {
 		}
 	}
 	return changed
+}
+
+// StopTimeout is how long a container may take to stop; nil: one of which nothing is known.
+func StopTimeout(c *protocol.Container) time.Duration {
+	const usual, longest = 10 * time.Second, 24 * time.Hour
+	if c == nil {
+		return usual
+	}
+	return min(orDefault(c.StopTimeoutMillis, usual), longest)
 }
 
 // Ports lists what the containers of a version publish.

@@ -91,6 +91,9 @@ type unit struct {
 	trouble   *Failure // why it could not be started last
 	broken    bool     // it exited and its policy forbids a restart
 
+	ending *Run      // that a restart on request ends; nil: none, see Watch.Ending
+	endBy  time.Time // until when its exit is that of the restart; zero: it was not seen running since
+
 	recoverAt time.Time // when the record of its network may be made anew once more
 }
 
@@ -148,6 +151,7 @@ func (w *Watch) Observe(list []engine.Status, now time.Time) {
 			continue
 		}
 		u.present, u.status = true, list[at]
+		u.awaitEnd(now)
 		switch u.status.State {
 		case engine.Running:
 			if u.since.IsZero() || !u.started.Equal(u.status.StartedAt) {
@@ -169,7 +173,7 @@ func (u *unit) exited(w *Watch, first bool, now time.Time) {
 	}
 	u.counted = u.status
 	u.since = time.Time{}
-	if first {
+	if first || u.ends() {
 		return
 	}
 	// What was up for less than would prove its version is not steady, however long that is.
@@ -228,7 +232,7 @@ func (w *Watch) find(id engine.ID) *unit {
 
 // completed reports whether the container has done its work and is not to run again.
 func (u *unit) completed() bool {
-	if !u.present || u.status.State != engine.Exited || u.status.ExitCode != 0 {
+	if !u.present || u.status.State != engine.Exited || u.status.ExitCode != 0 || u.ends() {
 		return false
 	}
 	return u.spec.Restart.Policy == protocol.RestartNo || u.spec.Restart.Policy == protocol.RestartOnFailure
