@@ -479,6 +479,44 @@ func TestRuns(t *testing.T) {
 	want(t, read(t, s, all), "stdout 0 1 third")
 }
 
+// TestRunsAreApart restarts a container at once, again and again: what a run wrote to either stream, also without an end of line, is given before
+// what the next one wrote, to who reads it afterwards and to who follows.
+func TestRunsAreApart(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir(), same)
+	const runs = 20
+	var expected []string
+	for n := range runs {
+		sh := begin(t, s)
+		sh.write(sh.err, fmt.Sprintf("error %d", n))
+		sh.write(sh.out, fmt.Sprintf("line %d\n", n))
+		coarse := time.Now().Add(-time.Second) // as where the clock of files is late
+		if err := os.Chtimes(sh.out.Name(), coarse, coarse); err != nil {
+			t.Fatal(err)
+		}
+		expected = append(expected, fmt.Sprintf("stdout %d %d line %d", n, n+1, n), fmt.Sprintf("stderr %d 1 error %d (partial)", n, n))
+	}
+	// Within a run the order of the streams is not known. That the last one has no end is not known to who follows.
+	byRun := func(lines []string) []string {
+		for n := 0; n+1 < len(lines); n += 2 {
+			slices.Sort(lines[n : n+2])
+			slices.Reverse(lines[n : n+2])
+		}
+		return lines
+	}
+	want(t, byRun(read(t, s, all)), expected...)
+	var followed []string
+	for e, err := range s.Read(t.Context(), logs.Request{Deployment: "shop", Follow: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if followed = append(followed, show(e)); len(followed) == 2*runs-1 {
+			break
+		}
+	}
+	want(t, byRun(followed), expected[:2*runs-1]...)
+}
+
 // Lines of any length, and what is no text.
 func TestHostileLines(t *testing.T) {
 	t.Parallel()

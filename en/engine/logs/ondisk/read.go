@@ -243,6 +243,15 @@ func (rd *reading) give(ctx context.Context) error {
 	})
 }
 
+// precedes reports whether what a source gives next comes before what another one does: by time, and in one log first by the run, as the times
+// of two runs may be the same.
+func (s *source) precedes(other *source) bool {
+	if s.log == other.log && s.head.Run != other.head.Run {
+		return s.head.Run < other.head.Run
+	}
+	return s.head.Time.Before(other.head.Time)
+}
+
 // each calls f with each entry that there is, in the order of time, until it returns false.
 func (rd *reading) each(ctx context.Context, f func(*source, *logs.Entry) bool) error {
 	for {
@@ -255,7 +264,7 @@ func (rd *reading) each(ctx context.Context, f func(*source, *logs.Entry) bool) 
 			if err != nil {
 				return err
 			}
-			if e != nil && (from == nil || e.Time.Before(from.head.Time)) {
+			if e != nil && (from == nil || src.precedes(from)) {
 				from = src
 			}
 		}
