@@ -109,6 +109,8 @@ type Entry struct {
 	Cut int64
 	// Partial says that the line has no beginning, which is in the gap before, or no end yet.
 	Partial bool
+	// Past says that it was written before the reading began. All is past to who does not follow.
+	Past bool
 	// Gap is set where it is none: an Entry without Text.
 	Gap *Gap
 }

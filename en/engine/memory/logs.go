@@ -116,6 +116,7 @@ func (r reader) Read(ctx context.Context, request logs.Request) iter.Seq2[logs.E
 				return
 			}
 			for _, l := range lines {
+				l.Past = first
 				if !yield(l, nil) {
 					return
 				}

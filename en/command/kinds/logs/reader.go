@@ -15,15 +15,15 @@ import (
 
 // From returns the Source that a Reader is. now is the clock of the node, by which lines have their times.
 func From(reader logs.Reader, now func() time.Time) Source {
-	return func(ctx context.Context, r wire.LogRequest) iter.Seq2[wire.LogLine, error] {
-		return func(yield func(wire.LogLine, error) bool) {
+	return func(ctx context.Context, r wire.LogRequest) iter.Seq2[Line, error] {
+		return func(yield func(Line, error) bool) {
 			request, err := requestOf(ctx, reader, r, now())
 			if err != nil {
-				yield(wire.LogLine{}, err)
+				yield(Line{}, err)
 				return
 			}
 			for e, err := range reader.Read(ctx, request) {
-				if !yield(lineOf(e), err) || err != nil {
+				if !yield(Line{lineOf(e), e.Past}, err) || err != nil {
 					return
 				}
 			}
@@ -74,14 +74,13 @@ func lineOf(e logs.Entry) wire.LogLine {
 	if e.Stream == logs.Mixed {
 		l.Stream = ""
 	}
-	if !e.Time.IsZero() {
-		l.UnixMillis = e.Time.UnixMilli()
-	}
-	if e.Gap != nil {
-		l.LostBytes = uint64(max(e.Gap.Bytes, 0))
-		if !e.Gap.LinesUnknown {
-			l.LostLines = uint64(max(e.Gap.Lines, 0))
+	if g := e.Gap; g != nil { // it has no time: it would be an empty line with a gap before it
+		l.LostBytes = uint64(max(g.Bytes, 1)) // that something is missing is known where its size is not
+		if !g.LinesUnknown {
+			l.LostLines = uint64(max(g.Lines, 0))
 		}
+	} else if !e.Time.IsZero() {
+		l.UnixMillis = e.Time.UnixMilli()
 	}
 	return l
 }

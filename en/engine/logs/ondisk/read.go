@@ -64,7 +64,7 @@ func (rd *reading) run(ctx context.Context) error {
 		}
 	}
 	for _, src := range rd.sources {
-		if rd.request.Follow {
+		if src.past = src.to; rd.request.Follow {
 			src.to = -1
 		}
 	}
@@ -235,7 +235,8 @@ func (rd *reading) skip(ctx context.Context) error {
 
 // give yields what there is.
 func (rd *reading) give(ctx context.Context) error {
-	return rd.each(ctx, func(_ *source, e *logs.Entry) bool {
+	return rd.each(ctx, func(src *source, e *logs.Entry) bool {
+		e.Past = e.Offset < src.past
 		if rd.filter.Wants(*e) && !rd.yield(*e, nil) {
 			rd.stopped = true
 		}

@@ -20,6 +20,7 @@ type source struct {
 	stream   int
 	file     *os.File
 	from, to int64 // which offsets are asked for; to -1: all that will be written
+	past     int64 // what is before this offset was written before the reading began
 	final    bool  // what has no end of line yet is given as well
 	written  time.Time
 	crossed  int64 // where a gap was given because the file was emptied there
