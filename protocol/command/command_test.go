@@ -34,8 +34,8 @@ func whole() map[string]any {
 		"time":          Time{1, 1 << 60, 1700000000000},
 		"subject":       Subject{"hello", "web", "nginx"},
 		"network-check": NetworkCheck{Connect, "plc-7:502", 3},
-		"log-request":   LogRequest{Subject{"hello", "web", "nginx"}, true, true, 60000, 100, "a|b", "stderr"},
-		"log-line":      LogLine{"web", "nginx", "stderr", 1700000000000, "t", 1, 2, 3, true},
+		"log-request":   LogRequest{Subject{"hello", "web", "nginx"}, true, true, 60000, 100, "a|b", "stderr", true, true},
+		"log-line":      LogLine{"web", "nginx", "stderr", 1700000000000, "t", 1, 2, 3, true, 4, 5},
 	}
 }
 

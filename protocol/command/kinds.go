@@ -197,6 +197,11 @@ type LogRequest struct {
 	Grep string `cbor:"8,keyasint,omitempty" json:"grep,omitempty"`
 	// Stream leaves out the other stream: stdout or stderr. Absent: both.
 	Stream string `cbor:"9,keyasint,omitempty" json:"stream,omitempty"`
+	// Numbered asks for Run and Number of each line. Absent, or an agent that does not know it: lines have neither.
+	Numbered bool `cbor:"10,keyasint,omitempty" json:"numbered,omitempty"`
+	// Resumed says that the reader goes on after its connection broke: with Follow the oldest lines are left out where it is too slow for what was
+	// written meanwhile. Absent, or an agent that does not know it: what was there before the request comes whole.
+	Resumed bool `cbor:"11,keyasint,omitempty" json:"resumed,omitempty"`
 }
 
 // Check returns what is wrong with the arguments.
@@ -238,6 +243,11 @@ type LogLine struct {
 	LostBytes uint64 `cbor:"8,keyasint,omitempty" json:"lostBytes,omitempty"` // in bytes. Absent: nothing was lost.
 	// Partial says that the line has no beginning, which is in the gap before it, or no end yet. Absent: it is whole, but for CutBytes.
 	Partial bool `cbor:"9,keyasint,omitempty" json:"partial,omitempty"`
+	// Run names the run of the container that wrote the line: the lower 32 bits of when it began, in milliseconds since 1970 by the clock of the node. Absent: it
+	// was not asked for, or is not known.
+	Run uint32 `cbor:"10,keyasint,omitempty" json:"run,omitempty"`
+	// Number is that of the line in its stream, from the creation of the container on, from 1. Absent: as Run.
+	Number uint64 `cbor:"11,keyasint,omitempty" json:"number,omitempty"`
 }
 
 // A Code says why a command did not do what was asked, for programs. The list only grows.

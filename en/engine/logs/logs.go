@@ -93,6 +93,8 @@ type Entry struct {
 	// Run counts the runs of the container, from one start to the next, before the one that wrote the line. Those that wrote
 	// nothing are left out.
 	Run uint32
+	// Began is when that run began, by the clock of the node. Zero: it is not known.
+	Began time.Time
 	// NotBefore and Time are the times, by the clock of the node, between which it was written. They are a second
 	// or less apart but for lines that were written while no agent ran, and for old ones: then they are
 	// further apart, never wrong. NotBefore is zero where nothing is known.

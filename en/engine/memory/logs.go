@@ -17,13 +17,14 @@ const maxRuns = 256
 type run struct {
 	id      engine.ID
 	n       uint32
+	began   time.Time
 	removed bool
 	lines   []logs.Entry
 }
 
 // beginLog makes a log for a start. The caller holds the lock.
 func (e *Engine) beginLog(id engine.ID, n uint32) {
-	e.runs = append(e.runs, &run{id: id, n: n})
+	e.runs = append(e.runs, &run{id: id, n: n, began: time.Now()})
 	e.runs = e.runs[max(0, len(e.runs)-maxRuns):]
 	e.written.Notify()
 }
@@ -53,7 +54,7 @@ func (e *Engine) writeLog(id engine.ID, p Program) {
 		}
 		text, left := logs.Text([]byte(l.text))
 		last.lines = append(last.lines, logs.Entry{
-			Deployment: id.Deployment, Component: id.Component, Container: id.Name, Stream: l.stream, Run: last.n,
+			Deployment: id.Deployment, Component: id.Component, Container: id.Name, Stream: l.stream, Run: last.n, Began: last.began,
 			NotBefore: time.Now(), Time: time.Now(), Line: lines[l.stream] + 1, Text: text, Cut: int64(left),
 		})
 	}

@@ -23,7 +23,7 @@ func From(reader logs.Reader, now func() time.Time) Source {
 				return
 			}
 			for e, err := range reader.Read(ctx, request) {
-				if !yield(Line{lineOf(e), e.Past}, err) || err != nil {
+				if !yield(Line{lineOf(e, r.Numbered), e.Past && !r.Resumed}, err) || err != nil {
 					return
 				}
 			}
@@ -68,8 +68,8 @@ func requestOf(ctx context.Context, reader logs.Reader, r wire.LogRequest, now t
 	return q, nil
 }
 
-// lineOf returns an entry as it goes up.
-func lineOf(e logs.Entry) wire.LogLine {
+// lineOf returns an entry as it goes up, and where it is numbered, with what names it for ever.
+func lineOf(e logs.Entry, numbered bool) wire.LogLine {
 	l := wire.LogLine{Component: e.Component, Container: e.Container, Stream: string(e.Stream), Text: e.Text, CutBytes: uint64(max(e.Cut, 0)), Partial: e.Partial}
 	if e.Stream == logs.Mixed {
 		l.Stream = ""
@@ -79,8 +79,13 @@ func lineOf(e logs.Entry) wire.LogLine {
 		if !g.LinesUnknown {
 			l.LostLines = uint64(max(g.Lines, 0))
 		}
-	} else if !e.Time.IsZero() {
+		return l
+	}
+	if !e.Time.IsZero() {
 		l.UnixMillis = e.Time.UnixMilli()
+	}
+	if numbered && !e.Began.IsZero() {
+		l.Run, l.Number = uint32(e.Began.UnixMilli()), uint64(max(e.Line, 0)) //nolint:gosec // the lower bits are meant
 	}
 	return l
 }

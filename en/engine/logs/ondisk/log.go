@@ -63,6 +63,7 @@ type mark struct {
 	at     int64 // Unix nanoseconds
 	run    uint32
 	begins bool
+	began  int64 // of the run, as at; 0: it is not known
 	ends   [streams]int64
 }
 
@@ -287,7 +288,7 @@ func (l *log) apply(body []byte, begun *[streams]pending) error {
 			for i, end := range m.ends {
 				l.reach(i, end)
 			}
-			l.marks = append(l.marks, m)
+			l.marks = append(l.marks, l.withBegin(m))
 		}
 	case recordDrop, recordEmpty:
 		rest = rest[1:]
@@ -362,7 +363,7 @@ func (l *log) mark(at time.Time, begins bool) {
 			m.run++
 		}
 	}
-	l.marks = append(l.marks, m)
+	l.marks = append(l.marks, l.withBegin(m))
 	thinned := len(l.marks) >= maxMarks
 	if thinned {
 		l.thin()
@@ -373,6 +374,16 @@ func (l *log) mark(at time.Time, begins bool) {
 		return
 	}
 	l.note(m.record())
+}
+
+// withBegin returns the next mark with the begin of its run. The caller holds mu, or has the log for itself.
+func (l *log) withBegin(m mark) mark {
+	if n := len(l.marks); m.begins {
+		m.began = m.at
+	} else if n > 0 {
+		m.began = l.marks[n-1].began
+	}
+	return m
 }
 
 // thin drops the marks before all that is there, and every second one of the older half where that is not
@@ -402,22 +413,33 @@ func (l *log) thin() {
 	l.marks = out
 }
 
-// when returns the times between which the bytes from from to to of a stream were written, and the run that wrote
-// them. Written is the time of the last write to the file. The caller holds mu to read.
-func (l *log) when(i int, from, to int64, written time.Time) (notBefore, notAfter time.Time, run uint32) {
-	notAfter = written
+// A writing is when bytes of a stream were written: between two times, by a run of the container, which has a begin where that is known.
+type writing struct {
+	notBefore, notAfter, began time.Time
+	run                        uint32
+}
+
+// when returns when the bytes from from to to of a stream were written. Written is the time of the last write to the file. The caller
+// holds mu to read.
+func (l *log) when(i int, from, to int64, written time.Time) writing {
+	w := writing{notAfter: written}
 	after := sort.Search(len(l.marks), func(m int) bool { return l.marks[m].ends[i] >= to })
 	if after < len(l.marks) {
-		notAfter = time.Unix(0, l.marks[after].at)
+		w.notAfter = time.Unix(0, l.marks[after].at)
 	}
 	before := sort.Search(len(l.marks), func(m int) bool { return l.marks[m].ends[i] > from }) - 1
-	if before >= 0 {
-		notBefore, run = time.Unix(0, l.marks[before].at), l.marks[before].run
-		if notAfter.Before(notBefore) { // the clock of files is some milliseconds coarse
-			notAfter = notBefore
-		}
+	if before < 0 {
+		return w
 	}
-	return notBefore, notAfter, run
+	m := l.marks[before]
+	w.notBefore, w.run = time.Unix(0, m.at), m.run
+	if m.began != 0 {
+		w.began = time.Unix(0, m.began)
+	}
+	if w.notAfter.Before(w.notBefore) { // the clock of files is some milliseconds coarse
+		w.notAfter = w.notBefore
+	}
+	return w
 }
 
 // runEnd returns where the first start of the container at or after an offset of a stream was noted. The caller holds mu

@@ -150,7 +150,8 @@ func (s *source) entry(from, to int64) *logs.Entry {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	e := &logs.Entry{Deployment: l.id.Deployment, Component: l.id.Component, Container: l.id.Name, Stream: streamNames[s.stream], Offset: from}
-	e.NotBefore, e.Time, e.Run = l.when(s.stream, from, to, s.written)
+	w := l.when(s.stream, from, to, s.written)
+	e.NotBefore, e.Time, e.Run, e.Began = w.notBefore, w.notAfter, w.run, w.began
 	return e
 }
 
@@ -180,10 +181,10 @@ func (s *source) runEnds() bool {
 // missing returns a gap from where the reading is to an offset. The caller holds mu of the log to read.
 func (s *source) missing(to int64, gap *logs.Gap) *logs.Entry {
 	l := s.log
-	notBefore, notAfter, run := l.when(s.stream, s.at, to, s.written)
+	w := l.when(s.stream, s.at, to, s.written)
 	return &logs.Entry{
 		Deployment: l.id.Deployment, Component: l.id.Component, Container: l.id.Name, Stream: streamNames[s.stream], Offset: s.at, Line: s.lines + 1,
-		NotBefore: notBefore, Time: notAfter, Run: run, Gap: gap,
+		NotBefore: w.notBefore, Time: w.notAfter, Run: w.run, Began: w.began, Gap: gap,
 	}
 }
 
