@@ -175,6 +175,53 @@ func TestLogs(t *testing.T) {
 	wantRun(t, serveLogs(one+gap+end, "tail=1000"), "logs plant/meter -o json", table(`{"command":"c","event":"begin","nodes":["gw-1"],"site":"plant"}`, `{"bytes":40,"event":"gap","lines":3,"node":"gw-1"}`, `{"event":"end","node":"gw-1","state":"done"}`), "", exitOK)
 }
 
+// TestLogsGoOn breaks the stream of a log that is followed, in each way: it goes on after the last line that was shown, and says what is missing.
+func TestLogsGoOn(t *testing.T) {
+	t.Parallel()
+	const begin = `event: begin` + "\n" + `data: {"command":"c","site":"plant","nodes":["gw-1"]}` + "\n\n"
+	line := func(run, number int) string {
+		return fmt.Sprintf("event: line\ndata: {\"node\":\"gw-1\",\"component\":\"web\",\"container\":\"nginx\",\"stream\":\"stdout\",\"text\":\"%d.%d\",\"run\":%d,\"number\":%d}\n\n", run, number, run, number)
+	}
+	end := func(state, code string) string {
+		return fmt.Sprintf("event: end\ndata: {\"node\":\"gw-1\",\"state\":%q,\"code\":%q}\n\n", state, code)
+	}
+	const gap = `event: gap` + "\n" + `data: {"node":"gw-1","component":"web","container":"nginx","lines":2,"bytes":9}` + "\n\n"
+	streams := []string{
+		begin + line(7, 1) + line(7, 2), // the connection breaks
+		"",                              // the CO starts
+		begin + line(7, 1) + line(7, 2) + line(7, 3) + end("failed", "interrupted"), // the agent is upgraded
+		begin + gap + line(7, 6) + end("unknown", ""),                               // the CO stops
+		begin + line(7, 9) + line(8, 10) + end("done", ""),                          // two lines got lost, and the container was started again
+	}
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/logs") {
+			_ = json.NewEncoder(w).Encode(fleet.Deployment{Site: "plant", Name: "meter"})
+			return
+		}
+		q := r.URL.Query()
+		if first := asked == 0; first != (q.Get("tail") == "1000") || first == q.Has("since") || first == (q.Get("resumed") == "true") || q.Get("follow") != "true" {
+			t.Errorf("stream %d asked for by %s", asked, r.URL.RawQuery)
+		}
+		if asked++; streams[asked-1] == "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"title":"Unavailable","detail":"the CO starts"}`)
+			return
+		}
+		_, _ = io.WriteString(w, streams[asked-1])
+	}))
+	t.Cleanup(s.Close)
+	wantRun(t, s.URL, "logs plant/meter -f", table("7.1", "7.2", "7.3", "7.6", "7.9", "8.10"), table(
+		"the stream broke (the event stream ended): connecting again", "connected again",
+		"node gw-1: failed (interrupted); it is asked again", "the stream broke (nodes ended what they sent): connecting again", "connected again",
+		"gw-1/web/nginx: 2 lines (9 bytes) are missing here",
+		"node gw-1: unknown; it is asked again", "the stream broke (nodes ended what they sent): connecting again", "connected again",
+		"gw-1/web/nginx: 2 lines are missing here, or more"), exitOK)
+	if asked != len(streams) {
+		t.Errorf("%d streams", asked)
+	}
+}
+
 // A full disk refuses what is written to it.
 type full struct{}
 

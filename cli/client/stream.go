@@ -63,20 +63,24 @@ func (c *Client) Follow(ctx context.Context, path, last string, each func(Server
 		if !more || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// What was open once is refused for a while only, such as while the database is away.
-		if p, refused := errors.AsType[*Problem](err); refused && p.Status != http.StatusTooManyRequests && (!opened || p.Status < 500) {
-			return err
-		}
-		if _, signedOut := errors.AsType[*SignedOut](err); signedOut {
-			return err
-		}
-		if _, untrusted := errors.AsType[*Untrusted](err); untrusted {
+		if Final(err, opened) {
 			return err
 		}
 		if retry.Sleep(ctx, streamAgain) != nil {
 			return ctx.Err()
 		}
 	}
+}
+
+// Final reports whether an error of a stream says that it will not be served: what was open once is refused for a while only, such as while the
+// database is away.
+func Final(err error, opened bool) bool {
+	if p, refused := errors.AsType[*Problem](err); refused {
+		return p.Status != http.StatusTooManyRequests && (!opened || p.Status < 500)
+	}
+	_, signedOut := errors.AsType[*SignedOut](err)
+	_, untrusted := errors.AsType[*Untrusted](err)
+	return signedOut || untrusted
 }
 
 // Once calls each with every event of a stream until each reports false, the stream or ctx ends, or the server refuses. It

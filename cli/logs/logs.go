@@ -4,7 +4,6 @@ package logs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -107,20 +106,19 @@ func (f *flags) show(ctx context.Context, env *command.Env, site, name string) e
 	c := env.Client()
 	c.Timeout = max(c.Timeout, answerWait)
 	p := printer{env: env, times: f.timestamps, whose: commandsapi.Whose{Containers: f.container == "" && commandsapi.Several(&d)}}
+	if f.follow {
+		return newFollower(&p, f).follow(ctx, c, path+"/logs?")
+	}
 	err := c.Once(ctx, path+"/logs?"+f.query().Encode(), p.event)
 	switch {
-	case errors.Is(err, context.Canceled) && f.follow:
-		return nil
 	case p.fault != nil:
 		return p.fault
 	case err != nil && p.open != nil && !p.complete():
 		return fmt.Errorf("the connection to the CO broke before the logs ended (%w): begin again, with --since for what was missed", err)
 	case err != nil && !p.complete():
 		return err
-	case p.faults > 0:
-		return command.Fail(fmt.Errorf("the logs of %d nodes are not whole", p.faults))
 	}
-	return nil
+	return p.whole()
 }
 
 // A printer writes the events of a stream of logs.
@@ -131,10 +129,20 @@ type printer struct {
 	open   map[protocol.NodeID]bool // the nodes that have not ended; nil: it has not begun
 	faults int
 	fault  error // of an event that could not be read, or written
+	// follower takes the lines and ends of streams that it opens again. Nil: there is one stream.
+	follower *follower
 }
 
 // complete reports whether each node has ended.
 func (p *printer) complete() bool { return p.open != nil && len(p.open) == 0 }
+
+// whole returns an error where some logs are not.
+func (p *printer) whole() error {
+	if p.faults > 0 {
+		return command.Fail(fmt.Errorf("the logs of %d nodes are not whole", p.faults))
+	}
+	return nil
+}
 
 func (p *printer) event(e client.ServerEvent) (more bool, err error) {
 	more, p.fault = p.print(e)
@@ -142,52 +150,85 @@ func (p *printer) event(e client.ServerEvent) (more bool, err error) {
 }
 
 func (p *printer) print(e client.ServerEvent) (more bool, err error) {
-	if p.env.Format != "table" {
-		if err := p.machine(e); err != nil {
-			return false, err
-		}
-	}
-	people := p.env.Format == "table"
 	switch e.Kind {
 	case "begin":
 		var b commandsapi.Begin
 		if err := decode(e, &b); err != nil {
 			return false, err
 		}
-		p.open, p.whose.Nodes = map[protocol.NodeID]bool{}, len(b.Nodes) > 1
+		p.open, p.whose.Nodes = map[protocol.NodeID]bool{}, p.whose.Nodes || len(b.Nodes) > 1
 		for _, n := range b.Nodes {
 			p.open[n] = true
 		}
+		if p.follower != nil {
+			p.follower.begin()
+		}
+		return true, p.machine(e)
 	case "line":
 		var l commandsapi.Line
 		if err := decode(e, &l); err != nil {
 			return false, err
 		}
-		if people {
-			return true, p.line(l)
+		if p.follower == nil {
+			return true, p.line(e, l)
 		}
+		missing, known := p.follower.line(&l)
+		if known {
+			return true, nil
+		}
+		if missing.Lines > 0 {
+			if err := p.gap(missing); err != nil {
+				return false, err
+			}
+		}
+		return true, p.line(e, l)
 	case "gap":
 		var g commandsapi.Gap
 		if err := decode(e, &g); err != nil {
 			return false, err
 		}
-		if people {
-			fmt.Fprintf(p.env.Err, "%s: %s\n", g.Of(), g)
+		if p.follower != nil {
+			p.follower.gap(g)
 		}
+		return true, p.gap(g)
 	case "end":
 		var end commandsapi.End
 		if err := decode(e, &end); err != nil {
 			return false, err
 		}
-		delete(p.open, end.Node)
-		if end.State != string(wire.Done) {
-			p.faults++
-			fmt.Fprintln(p.env.Err, end)
-		}
-		return !p.complete(), nil
+		return p.end(e, end)
 	}
-	return true, nil
+	return true, p.machine(e)
 }
+
+// end takes the end of a node.
+func (p *printer) end(e client.ServerEvent, end commandsapi.End) (more bool, err error) {
+	if p.follower != nil && p.follower.end(end, p.open[end.Node]) {
+		delete(p.open, end.Node)
+		return !p.complete(), nil // it is asked again
+	}
+	delete(p.open, end.Node)
+	if end.State != string(wire.Done) {
+		p.faults++
+		fmt.Fprintln(p.env.Err, end)
+	}
+	return !p.complete(), p.machine(e)
+}
+
+// gap says what is missing.
+func (p *printer) gap(g commandsapi.Gap) error {
+	if p.people() {
+		fmt.Fprintf(p.env.Err, "%s: %s\n", g.Of(), g)
+		return nil
+	}
+	b, err := json.Marshal(g)
+	if err != nil {
+		return fmt.Errorf("encode gap: %w", err)
+	}
+	return p.machine(client.ServerEvent{Kind: "gap", Data: string(b)})
+}
+
+func (p *printer) people() bool { return p.env.Format == "table" }
 
 func decode(e client.ServerEvent, into any) error {
 	if err := json.Unmarshal([]byte(e.Data), into); err != nil {
@@ -196,8 +237,11 @@ func decode(e client.ServerEvent, into any) error {
 	return nil
 }
 
-// machine writes an event as a document.
+// machine writes an event as a document, for programs.
 func (p *printer) machine(e client.ServerEvent) error {
+	if p.people() {
+		return nil
+	}
 	out := map[string]any{}
 	if err := decode(e, &out); err != nil {
 		return err
@@ -216,7 +260,10 @@ func (p *printer) machine(e client.ServerEvent) error {
 }
 
 // line writes a line as the container wrote it.
-func (p *printer) line(l commandsapi.Line) error {
+func (p *printer) line(e client.ServerEvent, l commandsapi.Line) error {
+	if !p.people() {
+		return p.machine(e)
+	}
 	var b strings.Builder
 	b.WriteString(p.whose.Prefix(l.Node, l.Component, l.Container))
 	if p.times {

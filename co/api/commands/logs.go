@@ -37,6 +37,7 @@ type logsInput struct {
 	Since      string `query:"since" doc:"only lines of so long ago until now, such as 10m"`
 	Tail       int64  `query:"tail" minimum:"0" maximum:"100000" doc:"only the last lines of each container; 0 or absent: all"`
 	Grep       string `query:"grep" doc:"only lines that this regular expression (RE2) matches"`
+	Resumed    bool   `query:"resumed" doc:"with follow: the client goes on after its connection broke; what it was too slow for meanwhile is left out"`
 	Timestamps bool   `query:"timestamps" doc:"each line of text begins with its time, by the clock of the node"`
 }
 
@@ -84,18 +85,22 @@ func (r *routes) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse,
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		defer t.close(hc.Context())
 		_, w := humago.Unwrap(hc)
-		t.out = newWriter(w, strings.Contains(in.Accept, eventStream), in.Timestamps, t.whose)
+		t.out = newWriter(w, in.events(), in.Timestamps, t.whose)
 		if err := t.run(hc.Context()); err != nil && hc.Context().Err() == nil {
 			r.log.InfoContext(hc.Context(), "log stream ended", "command_id", string(t.id), "err", err)
 		}
 	}}, nil
 }
 
+// events reports whether the answer is a stream of events.
+func (in *logsInput) events() bool { return strings.Contains(in.Accept, eventStream) }
+
 // request reads what is asked for.
 func (in *logsInput) request() (req command.LogRequest, err error) {
 	req = command.LogRequest{
 		Subject:  command.Subject{Deployment: protocol.DeploymentName(in.Name), Component: in.Component, Container: in.Container},
 		Previous: in.Previous, Follow: in.Follow, Tail: uint64(max(in.Tail, 0)), Grep: in.Grep, Stream: in.Stream,
+		Numbered: in.Follow && in.events(), Resumed: in.Follow && in.Resumed,
 	}
 	if in.Since != "" {
 		d, err := time.ParseDuration(in.Since)
