@@ -142,7 +142,7 @@ func (c *CO) openAccess(ctx context.Context, s *stores) error {
 // guarded lets to next pass what whoever asks may do, where the options ask for it, and records it.
 func (s *stores) guarded(next http.Handler, p policy.Policy, log *slog.Logger) http.Handler {
 	recorder := auditapi.NewRecorder(auditapi.RecorderOptions{
-		Add: s.audit.Add, Operation: p.Operation, Changes: p.Changes, Must: s.gate != nil, Logger: log,
+		Add: s.audit.Add, Operation: p.Operation, Recorded: p.Recorded, Must: s.gate != nil, Logger: log,
 	})
 	next = recorder.Handler(next)
 	if s.gate == nil {

@@ -49,7 +49,9 @@ func TestAudit(t *testing.T) {
 	do(http.MethodPost, "/api/v1/sites", admin, `{"id":"NOT A NAME"}`, http.StatusUnprocessableEntity)
 	do(http.MethodPost, "/api/v1/tokens", admin, `{"name":"ci","role":"operator"}`, http.StatusCreated)
 	do(http.MethodGet, "/api/v1/audit", reader, "", http.StatusForbidden)
-	do(http.MethodGet, "/api/v1/sites", reader, "", http.StatusOK) // which changes nothing, and is allowed
+	do(http.MethodGet, "/api/v1/sites", reader, "", http.StatusOK)                                           // which changes nothing, and is allowed
+	do(http.MethodGet, "/api/v1/deployments/plant/meter/logs?grep=key", admin, "", http.StatusConflict)      // what is read there may be secret
+	do(http.MethodGet, "/api/v1/deployments/plant/meter/logs?follow=true", reader, "", http.StatusForbidden) // likewise
 
 	var list []audit.Entry
 	testpart.Within(t, time.Minute, "each operation has its outcome", func() error {
@@ -69,6 +71,8 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	want := []string{
+		"refused rob GET /api/v1/deployments/{site}/{name}/logs 403",
+		"intent ann GET /api/v1/deployments/{site}/{name}/logs 409",
 		"refused rob GET /api/v1/audit 403",
 		"intent ann POST /api/v1/tokens 201",
 		"intent ann POST /api/v1/sites 422",
@@ -82,20 +86,23 @@ func TestAudit(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Fatalf("the audit says\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	for at, text := range map[int]string{0: "audit:read", 1: "of ci (operator)", 2: "NOT A NAME", 4: "read-only", 7: "of rob (read-only)", 8: "of ann (admin)"} {
+	for at, text := range map[int]string{2: "audit:read", 3: "of ci (operator)", 4: "NOT A NAME", 6: "read-only", 9: "of rob (read-only)", 10: "of ann (admin)"} {
 		if !strings.Contains(list[at].Detail, text) {
 			t.Errorf("%s says %q, want %q in it", want[at], list[at].Detail, text)
 		}
 	}
-	if got := list[4].Target; got != "/api/v1/sites/plant?force=true" {
+	if got := list[6].Target; got != "/api/v1/sites/plant?force=true" {
 		t.Errorf("target %q", got)
+	}
+	if got := list[1].Target; got != "/api/v1/deployments/plant/meter/logs?grep=key" {
+		t.Errorf("target %q of who read a log", got)
 	}
 	if all, err := json.Marshal(list); err != nil || strings.Contains(string(all), admin) {
 		t.Errorf("a token is in the audit (%v)", err)
 	}
 
 	// The commit names the operation, and the operation the commit.
-	change := list[5]
+	change := list[7]
 	if len(change.Commits) != 1 {
 		t.Fatalf("commits %v, want one", change.Commits)
 	}

@@ -23,8 +23,8 @@ import (
 type RecorderOptions struct {
 	// Add writes a row. Errors are of the protocol's kinds.
 	Add func(ctx context.Context, r audit.Row) error
-	// Changes says whether a request, of a method that may change something, is to be recorded.
-	Changes func(r *http.Request) bool
+	// Recorded says whether a request is to be recorded.
+	Recorded func(r *http.Request) bool
 	// Operation names what a request asks for, by its method and route.
 	Operation func(r *http.Request) string
 	// Must says that an operation that cannot be recorded is not carried out.
@@ -116,14 +116,14 @@ func (rec *Recorder) add(ctx context.Context, row audit.Row) error {
 // Handler returns a handler that records an operation before next carries it out, and what became of it afterwards.
 func (rec *Recorder) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if safe(r.Method) || !rec.o.Changes(r) {
+		if !rec.o.Recorded(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		p, _ := access.From(r.Context()) // nobody where nobody is asked
 		intent := rec.row(r, p, audit.Row{Kind: audit.Intent})
 		if rec.add(r.Context(), intent) != nil && rec.o.Must {
-			problem.Write(w, http.StatusServiceUnavailable, "the audit cannot be written: nothing was changed; try again")
+			problem.Write(w, http.StatusServiceUnavailable, "the audit cannot be written: nothing was done; try again")
 			return
 		}
 		o := &audit.Operation{Intent: intent.ID}
@@ -132,11 +132,6 @@ func (rec *Recorder) Handler(next http.Handler) http.Handler {
 		defer func() { _ = rec.add(r.Context(), o.Outcome(time.Now(), a.status, a.reason())) }() // it is logged, and the answer is on its way
 		next.ServeHTTP(a, r.WithContext(audit.With(r.Context(), o)))
 	})
-}
-
-// safe reports whether requests of a method change nothing (RFC 9110, section 9.2.1).
-func safe(method string) bool {
-	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
 // Refused records a request that was refused; p is nobody where it is not known who asked. Refusals without end have

@@ -1,5 +1,5 @@
-// Package policy says of each request to the CO's HTTP which operation it is, what it needs, and whether it may
-// change something, whichever handler serves it: the API, the registry, or the list of the broker's clients.
+// Package policy says of each request to the CO's HTTP which operation it is, what it needs, and whether the audit has
+// it, whichever handler serves it: the API, the registry, or the list of the broker's clients.
 package policy
 
 import (
@@ -55,11 +55,19 @@ func (p Policy) Operation(r *http.Request) string {
 	return cmp.Or(p.Route(r), r.Method)
 }
 
-// Changes reports whether a request, of a method that may change something, does. Of an upload to the registry it is
-// the manifest that counts: what no manifest names is collected.
-func (p Policy) Changes(r *http.Request) bool {
-	if p.Registry(r) {
+// Recorded reports whether a request has a row in the audit: one that may change something, and one that reads logs, which may
+// hold secrets. Of an upload to the registry it is the manifest that counts: what no manifest names is collected.
+func (p Policy) Recorded(r *http.Request) bool {
+	switch {
+	case safe(r.Method):
+		return p.Needs(r).Permission == access.ReadLogs
+	case p.Registry(r):
 		return r.Method == http.MethodDelete || strings.Contains(r.URL.Path, "/manifests/")
 	}
 	return r.URL.Path == p.Clients || p.Route(r) != ""
+}
+
+// safe reports whether requests of a method change nothing (RFC 9110, section 9.2.1).
+func safe(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }

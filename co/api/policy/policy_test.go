@@ -17,6 +17,7 @@ func TestPolicy(t *testing.T) {
 	mux.HandleFunc("GET /healthz", unused)
 	mux.HandleFunc(access.HowToSignIn, unused)
 	mux.HandleFunc("DELETE /api/v1/deployments/{id}", unused)
+	mux.HandleFunc("GET /api/v1/deployments/{site}/{name}/logs", unused)
 	p := Policy{Clients: clients, Route: func(r *http.Request) string {
 		_, pattern := mux.Handler(r)
 		return pattern
@@ -24,12 +25,13 @@ func TestPolicy(t *testing.T) {
 	for _, c := range []struct {
 		method, path, operation string
 		needs                   access.Need
-		changes, registry       bool
+		recorded, registry      bool
 	}{
-		{"GET", "/api/v1/sites/plant-7", "GET /api/v1/sites/{site}", access.Need{Permission: access.ReadFleet, Reach: access.OneSite, Site: "plant-7"}, true, false},
+		{"GET", "/api/v1/sites/plant-7", "GET /api/v1/sites/{site}", access.Need{Permission: access.ReadFleet, Reach: access.OneSite, Site: "plant-7"}, false, false},
 		{"DELETE", "/api/v1/deployments/d", "DELETE /api/v1/deployments/{id}", access.Need{Permission: access.Needs("DELETE /api/v1/deployments/{id}"), Reach: access.WholeFleet}, true, false},
 		{"POST", "/api/v1/nothing", "POST", access.Need{Permission: access.Authenticated, Reach: access.Picked}, false, false},
-		{"GET", clients, "GET " + clients, access.Need{Permission: access.NeedsAt("GET", clients), Reach: access.WholeFleet}, true, false},
+		{"GET", clients, "GET " + clients, access.Need{Permission: access.NeedsAt("GET", clients), Reach: access.WholeFleet}, false, false},
+		{"GET", "/api/v1/deployments/plant/meter/logs", "GET /api/v1/deployments/{site}/{name}/logs", access.Need{Permission: access.ReadLogs, Reach: access.OneSite, Site: "plant"}, true, false},
 		{"DELETE", clients, "DELETE " + clients, access.Need{Permission: access.NeedsAt("DELETE", clients), Reach: access.WholeFleet}, true, false},
 		{"PUT", "/v2/hello/manifests/1", "PUT /v2/", access.Sites{}.RegistryNeed("PUT", "/v2/hello/manifests/1"), true, true},
 		{"PUT", "/v2/hello/blobs/uploads/1", "PUT /v2/", access.Sites{}.RegistryNeed("PUT", "/v2/hello/blobs/uploads/1"), false, true},
@@ -44,8 +46,8 @@ func TestPolicy(t *testing.T) {
 		if got := p.Needs(r); got != c.needs {
 			t.Errorf("%s: needs %+v, want %+v", name, got, c.needs)
 		}
-		if got := p.Changes(r); got != c.changes {
-			t.Errorf("%s: changes something: %t, want %t", name, got, c.changes)
+		if got := p.Recorded(r); got != c.recorded {
+			t.Errorf("%s: recorded: %t, want %t", name, got, c.recorded)
 		}
 		if got := p.Registry(r); got != c.registry {
 			t.Errorf("%s: of the registry: %t, want %t", name, got, c.registry)
