@@ -37,6 +37,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(1)
 	}
+	if dir := os.Getenv(siteDir); dir != "" {
+		if err := siteProcess(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -60,6 +66,7 @@ type co struct {
 	keys   *signtest.CO
 	b      *broker.Broker
 	addr   string
+	stop   func() // ends the broker
 	root   string // the file of its public root key
 	decode *stream.Decoder
 
@@ -94,7 +101,7 @@ func newCO(t *testing.T) *co {
 	if err := os.WriteFile(c.root, encoded, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.start()
+	c.stop = c.start()
 	return c
 }
 
@@ -106,8 +113,9 @@ func (c *co) start() (stop func()) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	c.b = b // before somebody connects
 	stop = testpart.Start(c.t, b)
-	c.b, c.addr = b, b.Addr("mqtt")
+	c.addr = b.Addr("mqtt")
 	return stop
 }
 

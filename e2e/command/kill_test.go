@@ -27,6 +27,8 @@ import (
 const (
 	agentDir = "COLONY_TEST_AGENT"
 	agentLO  = "COLONY_TEST_LO"
+	// agentNode is its name; without it it is n1.
+	agentNode = "COLONY_TEST_NODE"
 )
 
 // stopping is how long a container takes to stop.
@@ -69,6 +71,10 @@ func agent(dir string) error {
 		return err
 	}
 	o.Site, o.Node, o.StateDir, o.RootKeyFile, o.Runtime = plant, "n1", filepath.Join(dir, "state"), filepath.Join(dir, "root.pub"), seam{memory.New(memory.Options{}), dir}
+	if name := os.Getenv(agentNode); name != "" {
+		o.Node, o.Labels = protocol.NodeID(name), map[string]string{"name": name}
+	}
+	o.Now = shifted()
 	o.LO.MQTT, o.Logger = []string{"tcp://" + os.Getenv(agentLO)}, plainLogger()
 	e, err := en.New(o)
 	if err != nil {
