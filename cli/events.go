@@ -25,7 +25,7 @@ import (
 const maxEvents = 1000
 
 func (a *app) eventsCommand() *cobra.Command {
-	var follow bool
+	var follow, results bool
 	var limit int
 	filter := map[string]*string{"site": new(""), "node": new(""), "deployment": new(""), "kind": new("")}
 	cmd := &cobra.Command{
@@ -39,6 +39,9 @@ func (a *app) eventsCommand() *cobra.Command {
 				if *v != "" {
 					query.Set(k, *v)
 				}
+			}
+			if results {
+				query.Set("results", "true")
 			}
 			c := a.Client()
 			mark, err := lastEvent(cmd.Context(), c)
@@ -62,6 +65,7 @@ func (a *app) eventsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events as they come")
+	cmd.Flags().BoolVar(&results, "results", false, "also what nodes reported of commands, one event for each node; --kind command_result shows them alone")
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many past events to show")
 	for k, help := range map[string]string{
 		"site": "only of this site", "node": "only of this node; needs --site", "deployment": "only of this deployment; needs --site",

@@ -267,6 +267,12 @@ func TestCommandToSiteAndBack(t *testing.T) {
 	if len(events.Items) != 6 || !strings.Contains(events.Items[0].Message, string(c.ID)) || events.Items[4].Node != "gw-2" || events.Items[4].Code != "execution_failed" {
 		t.Errorf("events %+v", events.Items)
 	}
+	for query, want := range map[string]bool{"site=plant": false, "site=plant&results=true": true} {
+		b.call(http.MethodGet, "/api/v1/events?"+query, nil, &events)
+		if got := slices.ContainsFunc(events.Items, func(e fleet.Event) bool { return e.Kind == string(protocol.CommandResult) }); got != want {
+			t.Errorf("events of %s have results of nodes: %t, want %t", query, got, want)
+		}
+	}
 	var list commandsapi.Commands
 	b.call(http.MethodGet, "/api/v1/commands?site=plant&state=ended&kind=restart&q=METER", nil, &list)
 	if len(list.Items) != 1 || list.Items[0].ID != c.ID {

@@ -272,7 +272,8 @@ func (a *API) routes(h huma.API) {
 	huma.Get(h, "/api/v1/nodes/{site}/{node}", a.getNode, form.Describe("fleet", "Show a node"))
 	huma.Get(h, "/api/v1/events", a.listEvents, form.Describe("events", "List events, or follow them as server-sent events"), func(o *huma.Operation) {
 		o.Description = "With Accept: text/event-stream the answer is a stream of events (WHATWG HTML 9.2): the id is the event's id, " +
-			"the data an Event as JSON. Last-Event-ID resumes after that event; without it the stream begins with what is new."
+			"the data an Event as JSON. Last-Event-ID resumes after that event; without it the stream begins with what is new. " +
+			"What nodes reported of commands (command_result) comes where results or kind asks for it: it is one event for each node of a fleet."
 	})
 	huma.Get(h, "/api/v1/status", a.status, form.Describe("fleet", "Show whether Colony works and what it runs"))
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -25,6 +26,7 @@ type eventQuery struct {
 	Node       string   `query:"node" doc:"only events of nodes with this name"`
 	Deployment string   `query:"deployment" doc:"only events of deployments with this name"`
 	Kind       []string `query:"kind" doc:"several are separated by commas"`
+	Results    bool     `query:"results" doc:"also what nodes reported of commands (command_result), one event for each node; without it they come where kind names them alone"`
 	After      int64    `query:"after" minimum:"0" doc:"only events with a greater id"`
 	Limit      int      `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"how many events"`
 	Newest     bool     `query:"newest" doc:"the last ones instead of the first; the order is the same"`
@@ -54,7 +56,7 @@ func wantsStream(r *http.Request) bool {
 func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	for name := range q {
-		if !slices.Contains([]string{"site", "node", "deployment", "kind", "after", "limit", "newest"}, name) {
+		if !slices.Contains([]string{"site", "node", "deployment", "kind", "results", "after", "limit", "newest"}, name) {
 			problem.Write(w, http.StatusUnprocessableEntity, "unknown query parameter "+strconv.Quote(name))
 			return
 		}
@@ -67,6 +69,12 @@ func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) {
 	if kinds := strings.Join(q["kind"], ","); kinds != "" {
 		f.Kinds = strings.Split(kinds, ",")
 	}
+	results, err := strconv.ParseBool(cmp.Or(q.Get("results"), "false"))
+	if err != nil {
+		problem.Write(w, http.StatusUnprocessableEntity, fmt.Sprintf("results %q: want true or false", q.Get("results")))
+		return
+	}
+	f.WithoutResults = !results && len(f.Kinds) == 0
 	after, err := a.resume(r)
 	if err == nil {
 		err = checkEvents(r.Context(), f)

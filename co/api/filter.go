@@ -92,7 +92,7 @@ func (in *eventQuery) filter(ctx context.Context) (f fleet.EventFilter, err erro
 	f = fleet.EventFilter{
 		Within: access.SitesOf(ctx),
 		After:  in.After, Site: protocol.SiteID(in.Site), Node: protocol.NodeID(in.Node), Deployment: protocol.DeploymentName(in.Deployment),
-		Kinds: in.Kind, Limit: in.Limit, Newest: in.Newest,
+		Kinds: in.Kind, WithoutResults: !in.Results && len(in.Kind) == 0, Limit: in.Limit, Newest: in.Newest,
 	}
 	return f, checkEvents(ctx, f)
 }

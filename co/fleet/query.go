@@ -178,7 +178,9 @@ type EventFilter struct {
 	Node       protocol.NodeID
 	Deployment protocol.DeploymentName
 	Kinds      []string
-	Limit      int // 0 means DefaultLimit
+	// WithoutResults leaves out what single nodes reported of commands: it is one event for each node of a fleet.
+	WithoutResults bool
+	Limit          int // 0 means DefaultLimit
 	// Newest picks the last Limit events instead of the first; the order is the
 	// same, oldest first.
 	Newest bool

@@ -246,5 +246,5 @@ func (fo *follower) add(fr *frame) {
 func (fo *follower) matches(e *fleet.Event) bool {
 	w := &fo.filter
 	return w.Within.Has(e.Site) && (w.Node == "" || w.Node == e.Node) && (w.Deployment == "" || w.Deployment == e.Deployment) &&
-		(len(w.Kinds) == 0 || slices.Contains(w.Kinds, e.Kind))
+		(len(w.Kinds) == 0 || slices.Contains(w.Kinds, e.Kind)) && !(w.WithoutResults && e.Kind == string(protocol.CommandResult))
 }

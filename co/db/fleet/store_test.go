@@ -311,14 +311,19 @@ func TestEventFilters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := s.AddEvent(ctx, fleet.Event{Kind: string(protocol.CommandResult), Site: "s", Node: "n1", Message: "r"}); err != nil {
+		t.Fatal(err)
+	}
 	for name, tc := range map[string]struct {
 		f    fleet.EventFilter
 		want string
 	}{
-		"all":        {fleet.EventFilter{}, "0123456789"},
+		"all":        {fleet.EventFilter{}, "0123456789r"},
+		"no results": {fleet.EventFilter{WithoutResults: true, Limit: 2, Newest: true}, "89"},
+		"results":    {fleet.EventFilter{Kinds: []string{string(protocol.CommandResult)}}, "r"},
 		"limit":      {fleet.EventFilter{Limit: 2}, "01"},
-		"newest":     {fleet.EventFilter{Limit: 2, Newest: true}, "89"},
-		"after":      {fleet.EventFilter{After: 7}, "789"},
+		"newest":     {fleet.EventFilter{Limit: 2, Newest: true}, "9r"},
+		"after":      {fleet.EventFilter{After: 7}, "789r"},
 		"kind":       {fleet.EventFilter{Kinds: []string{"k1", "none"}}, "13579"},
 		"node":       {fleet.EventFilter{Node: "n2", Site: "s"}, "258"},
 		"deployment": {fleet.EventFilter{Deployment: "d"}, "05"},

@@ -69,7 +69,7 @@ func TestWithin(t *testing.T) {
 			}
 			counts(t, s, fleet.SiteFilter{Within: within}, fleet.NodeFilter{Within: within}, fleet.DeploymentFilter{Within: within}, len(c.want))
 			for what, f := range map[string]fleet.EventFilter{
-				"events": {Within: within}, "the newest events": {Within: within, Newest: true}, "events of two kinds": {Within: within, Kinds: []string{fleet.SiteAdded, string(protocol.NodeOnlineEvent)}},
+				"events": {Within: within}, "the newest events": {Within: within, Newest: true}, "events without results": {Within: within, WithoutResults: true}, "events of two kinds": {Within: within, Kinds: []string{fleet.SiteAdded, string(protocol.NodeOnlineEvent)}},
 			} {
 				list, err := s.Events(ctx, f)
 				if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgdb"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 const eventColumns = `select id, time, site_time, site_time_unsynced, kind, site, node, deployment, from_state, to_state, phase, pulled_bytes,
@@ -86,12 +87,12 @@ func fewParts(ctx context.Context, from pgdb.Querier, f fleet.EventFilter, own [
 // may look at.
 func manySites(ctx context.Context, from pgdb.Querier, f fleet.EventFilter, own []string) ([]fleet.Event, error) {
 	next, each, limit := &statement{}, &statement{}, fleet.Size(f.Limit)
-	next.add("select * from ("+eventColumns+" where id > $"+sorted(f)+" limit $) w where site = any($::text[])"+sorted(f)+" limit $", f.After, limit*len(own), own, limit)
+	next.add("select * from ("+eventColumns+" where id > $"+withoutResults(f)+sorted(f)+" limit $) w where site = any($::text[])"+sorted(f)+" limit $", f.After, limit*len(own), own, limit)
 	events, err := rows(ctx, from, scanEvent, next)
 	if err != nil || len(events) == limit {
 		return events, err
 	}
-	each.add("select e.* from (select id from unnest($::text[]) as own, lateral (select id from events where site = own and id > $"+sorted(f)+" limit $) t"+
+	each.add("select e.* from (select id from unnest($::text[]) as own, lateral (select id from events where site = own and id > $"+withoutResults(f)+sorted(f)+" limit $) t"+
 		sorted(f)+" limit $) k, lateral ("+eventColumns+" where id = k.id limit 1) e"+sorted(f), own, f.After, limit, limit)
 	return rows(ctx, from, scanEvent, each)
 }
@@ -132,6 +133,15 @@ func selectEvents(s *statement, f fleet.EventFilter, kinds, sites []string) {
 	if len(kinds) > 0 {
 		s.add(" and kind = $", kinds[0])
 	}
+	s.add(withoutResults(f))
+}
+
+// withoutResults is the condition that leaves out what nodes reported of commands, where that is asked for.
+func withoutResults(f fleet.EventFilter) string {
+	if !f.WithoutResults {
+		return ""
+	}
+	return " and kind <> '" + string(protocol.CommandResult) + "'"
 }
 
 // LastEvent returns the greatest id that an event ever had, 0 where there was none.
