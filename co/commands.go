@@ -27,14 +27,14 @@ func (c *CO) newCommands(s stores, b centralBroker) commands {
 			})
 		}
 	}
-	o := cocommand.Options{Store: s.commands, Publish: to(topic.SiteCommand, 1, true), Logger: c.log}
+	o := cocommand.Options{Store: s.commands, Publish: to(topic.SiteCommand, 1, true), Logger: c.log, Registerer: c.opts.Registerer}
 	if s.keys != nil {
 		o.Sign = s.keys.Command
 	}
 	if c.external() { // then there may be several replicas
 		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return s.db.Lease(ctx, "commands") }
 	}
-	return commands{loop: cocommand.New(o), live: live.New(to(topic.SiteCredit, 0, false))}
+	return commands{loop: cocommand.New(o), live: live.New(to(topic.SiteCredit, 0, false), c.opts.Registerer)}
 }
 
 // timeTeller answers the questions of sites for the time.

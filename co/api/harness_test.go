@@ -164,7 +164,7 @@ func (w *world) serve(c *config, changed func()) {
 			return map[string]error{"postgres": w.db.Ready(ctx), "deployments repo": err}
 		},
 	}
-	commands := commandlive.New(func(context.Context, protocol.SiteID, command.ID, []byte) error { return nil })
+	commands := commandlive.New(func(context.Context, protocol.SiteID, command.ID, []byte) error { return nil }, nil)
 	o.Sites.Commands = commandsapi.Options{
 		Store: commandsdb.New(w.db), Fleet: w.store, Changed: func(protocol.SiteID) {}, AnswerWait: time.Second,
 		Open: func(site protocol.SiteID, id command.ID, nodes int) (commandsapi.Reader, error) {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/retry"
@@ -42,6 +44,8 @@ type Options struct {
 	// Every is the time between two looks for what other COs recorded. 0: 5 s.
 	Every  time.Duration
 	Logger *slog.Logger
+	// Registerer may be nil.
+	Registerer prometheus.Registerer
 }
 
 const (
@@ -57,6 +61,7 @@ type Loop struct {
 	opts Options
 	log  *slog.Logger
 	wake notify.Signal
+	metrics
 
 	// turn is held while a list of commands is brought to the broker: an earlier list must not undo a later one.
 	turn sync.Mutex
@@ -76,7 +81,7 @@ func New(o Options) *Loop {
 		o.Every = defaultEvery
 	}
 	return &Loop{
-		opts: o, log: o.Logger.With("component", "commands"), wake: notify.New(),
+		opts: o, log: o.Logger.With("component", "commands"), wake: notify.New(), metrics: newMetrics(o.Registerer),
 		dirty: map[protocol.SiteID]bool{}, sent: map[protocol.SiteID]map[command.ID]step{},
 	}
 }
@@ -91,11 +96,15 @@ func (l *Loop) Changed(site protocol.SiteID) {
 
 // Committed is called with events of a site that are committed.
 func (l *Loop) Committed(site protocol.SiteID, events []protocol.Event) {
+	news := false
 	for i := range events {
-		if events[i].Kind == protocol.CommandTaken || events[i].Kind == protocol.CommandResult {
-			l.Changed(site)
-			return
+		if e := &events[i]; e.Kind == protocol.CommandTaken || e.Kind == protocol.CommandResult {
+			l.count(e)
+			news = true
 		}
+	}
+	if news {
+		l.Changed(site)
 	}
 }
 

@@ -168,6 +168,8 @@ type SiteGauges struct {
 	// Backlog is how many events the site holds that are not here, as it said last, and BacklogSeconds the age of the oldest of them.
 	Backlog        int64
 	BacklogSeconds float64
+	// CommandsOpen is how many commands have not ended at the site.
+	CommandsOpen int
 }
 
 // An EventFilter picks events. Empty fields pick all.

@@ -32,7 +32,7 @@ type Collector struct {
 
 	up, sites, nodes, deployments                           *prometheus.Desc
 	siteUp, siteNodes, siteDeployments, notAdopted, problem *prometheus.Desc
-	backlog, backlogSeconds, eventsLost                     *prometheus.Desc
+	backlog, backlogSeconds, eventsLost, siteCommands       *prometheus.Desc
 }
 
 // New returns a Collector of what read returns.
@@ -54,13 +54,14 @@ func New(read func(ctx context.Context) ([]fleet.SiteGauges, error), log *slog.L
 		backlog:         desc("colony_co_site_backlog_events", "Events that a site said it holds and the CO does not have.", "site"),
 		backlogSeconds:  desc("colony_co_site_backlog_seconds", "Age of the oldest of those events, as far as is known; 0: there is none.", "site"),
 		eventsLost:      desc("colony_co_site_events_lost", "Events that a site reported as lost, ever.", "site"),
+		siteCommands:    desc("colony_co_site_commands_open", "Commands that have not ended at a site.", "site"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.up, c.sites, c.nodes, c.deployments, c.siteUp, c.siteNodes, c.siteDeployments, c.notAdopted, c.problem, c.backlog, c.backlogSeconds, c.eventsLost,
+		c.up, c.sites, c.nodes, c.deployments, c.siteUp, c.siteNodes, c.siteDeployments, c.notAdopted, c.problem, c.backlog, c.backlogSeconds, c.eventsLost, c.siteCommands,
 	} {
 		out <- d
 	}
@@ -112,6 +113,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		send(c.backlog, int(g.Backlog), site)
 		out <- prometheus.MustNewConstMetric(c.backlogSeconds, prometheus.GaugeValue, g.BacklogSeconds, site)
 		send(c.eventsLost, int(g.EventsLost), site)
+		send(c.siteCommands, g.CommandsOpen, site)
 	}
 	send(c.sites, all.sitesOnline, "true")
 	send(c.sites, len(list)-all.sitesOnline, "false")

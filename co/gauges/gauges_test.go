@@ -21,7 +21,7 @@ func TestCollect(t *testing.T) {
 	c := gauges.New(func(context.Context) ([]fleet.SiteGauges, error) {
 		reads++
 		return []fleet.SiteGauges{
-			{Site: "a", Online: true, Nodes: 3, NodesOnline: 2, Deployments: map[lifecycle.State]int{lifecycle.Installed: 4, lifecycle.Failed: 1}, NotAdopted: true, Problem: true, EventsLost: 5},
+			{Site: "a", Online: true, Nodes: 3, NodesOnline: 2, Deployments: map[lifecycle.State]int{lifecycle.Installed: 4, lifecycle.Failed: 1}, NotAdopted: true, Problem: true, EventsLost: 5, CommandsOpen: 3},
 			{Site: "b", Nodes: 2, Deployments: map[lifecycle.State]int{lifecycle.Installed: 1}, Backlog: 7, BacklogSeconds: 1.5},
 		}, nil
 	}, slog.New(slog.DiscardHandler))
@@ -51,6 +51,10 @@ colony_co_site_backlog_events{site="b"} 7
 # TYPE colony_co_site_backlog_seconds gauge
 colony_co_site_backlog_seconds{site="a"} 0
 colony_co_site_backlog_seconds{site="b"} 1.5
+# HELP colony_co_site_commands_open Commands that have not ended at a site.
+# TYPE colony_co_site_commands_open gauge
+colony_co_site_commands_open{site="a"} 3
+colony_co_site_commands_open{site="b"} 0
 # HELP colony_co_site_deployments Deployments of a site, by state.
 # TYPE colony_co_site_deployments gauge
 colony_co_site_deployments{site="a",state="FAILED"} 1

@@ -51,6 +51,10 @@ var fleet = Dashboard{
 			{`max by (site) (colony_co_site_deployments{state="FAILED"}) > 0`, "failed"},
 		}},
 		{Title: "Longest backlogs", Description: "Events that sites hold and the CO does not have.", Type: "timeseries", Unit: "short", Width: 12, Height: 9, Queries: []Query{{`topk(10, max by (site) (colony_co_site_backlog_events))`, "{{site}}"}}},
+		{Title: "Commands", Description: "How they ended on nodes, by state, and what sites refused as a whole, by code.", Type: "timeseries", Unit: "ops", Width: 12, Height: 8, Queries: []Query{
+			{`sum by (state) (rate(colony_co_command_results_total[5m]))`, "{{state}}"}, {`sum by (code) (rate(colony_co_commands_refused_total[5m]))`, "refused: {{code}}"},
+		}},
+		{Title: "Logs that are read", Description: "Readers, by replica.", Type: "timeseries", Unit: "short", Width: 12, Height: 8, Queries: []Query{{`colony_co_live_readers`, "{{instance}}"}}},
 		{Title: "Events committed", Description: "By replica.", Type: "timeseries", Unit: "ops", Width: 12, Height: 8, Queries: []Query{{`rate(colony_co_site_events_total[5m])`, "{{instance}}"}}},
 		{Title: "Time to commit a batch", Description: "From its arrival at the CO: the median, and the slowest of a hundred.", Type: "timeseries", Unit: "s", Width: 12, Height: 8, Queries: []Query{
 			{`histogram_quantile(0.5, sum by (le) (rate(colony_co_batch_seconds_bucket[5m])))`, "p50"}, {`histogram_quantile(0.99, sum by (le) (rate(colony_co_batch_seconds_bucket[5m])))`, "p99"},
@@ -66,6 +70,7 @@ var site = Dashboard{
 		{Title: "Deployments by state", Description: "By its last report.", Type: "timeseries", Unit: "short", Width: 10, Height: 8, Queries: []Query{{`max by (state) (colony_co_site_deployments{site="$site"})`, "{{state}}"}}},
 		{Title: "Events that are not at the CO", Description: "As the site said it last.", Type: "timeseries", Unit: "short", Width: 12, Height: 8, Queries: []Query{{`max(colony_co_site_backlog_events{site="$site"})`, "events"}}},
 		{Title: "Age of the oldest of them", Description: "0: there is none.", Type: "timeseries", Unit: "s", Width: 12, Height: 8, Queries: []Query{{`max(colony_co_site_backlog_seconds{site="$site"})`, "age"}}},
+		{Title: "Commands that have not ended", Description: "As the CO has it.", Type: "timeseries", Unit: "short", Width: 12, Height: 8, Queries: []Query{{`max(colony_co_site_commands_open{site="$site"})`, "commands"}}},
 		{Title: "Sent to the CO", Description: "Bytes of payload, of each LO that is scraped.", Type: "timeseries", Unit: "Bps", Width: 12, Height: 8, Queries: []Query{{`rate(colony_lo_uplink_sent_bytes_total[5m])`, "{{instance}} {{stream}}"}}},
 		{Title: "Journal of the LO", Description: "Of each LO that is scraped.", Type: "timeseries", Unit: "bytes", Width: 12, Height: 8, Queries: []Query{{`colony_lo_journal_bytes`, "{{instance}}"}}},
 		{Title: "Queues of machine data", Description: "Messages that the CO does not have, by rule.", Type: "timeseries", Unit: "short", Width: 12, Height: 8, Queries: []Query{{`colony_lo_data_queued`, "{{instance}} {{rule}}"}}},

@@ -326,7 +326,7 @@ var confined = map[string][]string{
 	"github.com/mochi-mqtt/server/v2":         {"broker", "broker/answer", "broker/message", "broker/packet", "broker/reason", "broker/routing", "broker/wills"},
 	"github.com/eclipse/paho.golang":          {"bench/link", "broker/client"},
 	"github.com/gorilla/websocket":            {"broker", "broker/client", "broker/websocket"},
-	"github.com/prometheus/client_golang":     {"broker", "broker/external", "broker/metrics", "co", "co/access/oidc", "co/api/gate", "co/data/remotewrite", "co/db", "co/db/data", "co/db/fleet", "co/db/fleet/journal", "co/db/fleet/upkeep", "co/gauges", "co/identity", "co/ingest", "internal/metricstest", "lo", "lo/command", "lo/command/live", "lo/control", "lo/data", "lo/identity", "lo/uplink"},
+	"github.com/prometheus/client_golang":     {"broker", "broker/external", "broker/metrics", "co", "co/access/oidc", "co/api/gate", "co/command", "co/command/live", "co/data/remotewrite", "co/db", "co/db/data", "co/db/fleet", "co/db/fleet/journal", "co/db/fleet/upkeep", "co/gauges", "co/identity", "co/ingest", "internal/metricstest", "lo", "lo/command", "lo/command/live", "lo/control", "lo/data", "lo/identity", "lo/uplink"},
 	"github.com/jackc/pgx/v5":                 {"bench/co", "co/backup", "co/db", "co/db/access", "co/db/audit", "co/db/commands", "co/db/data", "co/db/dbtest", "co/db/fleet", "co/db/fleet/desired", "co/db/fleet/journal", "co/db/fleet/lists", "co/db/fleet/proposals", "co/db/fleet/upkeep", "co/db/fleet/versions", "co/db/identity", "internal/pgcost", "internal/pgdb", "internal/pgtest", "migrations"},
 	"github.com/Masterminds/semver/v3":        {"co/fleet", "margo/v1rc3"},
 	"github.com/jackc/tern/v2":                {"migrations"},

@@ -2,13 +2,11 @@ package command
 
 import (
 	"encoding/binary"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/internal/random"
-	wire "github.com/colonyfleet/colony/protocol/command"
 )
 
 // metrics are what is counted of commands.
@@ -61,24 +59,6 @@ func (m *metrics) register(reg prometheus.Registerer) error {
 		}
 	}
 	return nil
-}
-
-const other = "other"
-
-// stateLabel is a state as a label, of which there are so many.
-func stateLabel(s wire.State) string {
-	if slices.Contains(wire.States(), s) {
-		return string(s)
-	}
-	return other
-}
-
-// codeLabel is likewise for a code.
-func codeLabel(c wire.Code) string {
-	if slices.Contains(wire.Codes(), c) {
-		return string(c)
-	}
-	return other
 }
 
 // nonce draws the number of a question, of which no two are the same.

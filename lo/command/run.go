@@ -129,7 +129,7 @@ func (s *Service) take(ctx context.Context, o offer) error {
 }
 
 func (s *Service) refuse(ctx context.Context, id wire.ID, code wire.Code, message string) error {
-	s.metrics.refused.WithLabelValues(codeLabel(code)).Inc()
+	s.metrics.refused.WithLabelValues(code.Label()).Inc()
 	s.log.WarnContext(ctx, "command refused", "command_id", string(id), "code", string(code), "message", message)
 	return s.taken(ctx, wire.Taken{V: protocol.Version, ID: id, Code: code, Message: message})
 }

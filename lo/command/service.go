@@ -317,7 +317,7 @@ func (s *Service) commitOne(ctx context.Context, id wire.ID, results []wire.Resu
 	s.mu.Lock()
 	for i := range results {
 		s.site.Apply(&results[i], where[i])
-		s.metrics.results.WithLabelValues(stateLabel(results[i].State)).Inc()
+		s.metrics.results.WithLabelValues(results[i].State.Label()).Inc()
 	}
 	_, ended := s.site.Holds(id)
 	s.mu.Unlock()

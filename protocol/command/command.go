@@ -193,6 +193,17 @@ const (
 // Ended reports whether nothing follows the state.
 func (s State) Ended() bool { return s != Running }
 
+// other is the label of what a later release may say.
+const other = "other"
+
+// Label returns the state as the label of a metric, of which there are so many.
+func (s State) Label() string {
+	if slices.Contains(States(), s) {
+		return string(s)
+	}
+	return other
+}
+
 // States are all of them, in their order.
 func States() []State { return []State{Running, Done, Failed, Refused, Expired, Unknown} }
 

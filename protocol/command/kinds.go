@@ -274,6 +274,14 @@ const (
 	ExecutionFailed      Code = "execution_failed"      // what was done failed; the message says how
 )
 
+// Label returns the code as the label of a metric, of which there are so many.
+func (c Code) Label() string {
+	if slices.Contains(Codes(), c) {
+		return string(c)
+	}
+	return other
+}
+
 // Codes are all of them, in their order.
 func Codes() []Code {
 	return []Code{UnknownKind, BadSignature, NotMeant, BadArguments, DeadlineUnverifiable, IssuedBeforeAgent, NoSuchSubject, Forbidden, Busy, TimedOut, Interrupted, Withdrawn, NodeAway, NoNode, NotFollowed, BudgetUsed, ExecutionFailed}

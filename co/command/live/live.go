@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
@@ -38,16 +41,28 @@ type key struct {
 // A Hub hands frames to readers. Its methods may be called concurrently.
 type Hub struct {
 	// publish sends an encoded command.Credit.
-	publish func(ctx context.Context, site protocol.SiteID, id command.ID, payload []byte) error
+	publish        func(ctx context.Context, site protocol.SiteID, id command.ID, payload []byte) error
+	received, lost prometheus.Counter // bytes
 
 	mu      sync.RWMutex // protects readers
 	readers map[key]map[*Reader]struct{}
 	count   int
 }
 
-// New returns a Hub, which sends credit by publish.
-func New(publish func(ctx context.Context, site protocol.SiteID, id command.ID, payload []byte) error) *Hub {
-	return &Hub{publish: publish, readers: map[key]map[*Reader]struct{}{}}
+// New returns a Hub, which sends credit by publish. The registerer may be nil.
+func New(publish func(ctx context.Context, site protocol.SiteID, id command.ID, payload []byte) error, reg prometheus.Registerer) *Hub {
+	f := promauto.With(reg)
+	h := &Hub{
+		publish: publish, readers: map[key]map[*Reader]struct{}{},
+		received: f.NewCounter(prometheus.CounterOpts{Name: "colony_co_live_received_bytes_total", Help: "Bytes that nodes sent live to readers of this CO, such as lines of logs."}),
+		lost:     f.NewCounter(prometheus.CounterOpts{Name: "colony_co_live_lost_bytes_total", Help: "Bytes of the same that were left out, or lost on their way, and counted."}),
+	}
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "colony_co_live_readers", Help: "Who reads now what nodes send live, by way of this CO; at most 256."}, func() float64 {
+		h.mu.RLock()
+		defer h.mu.RUnlock()
+		return float64(h.count)
+	})
+	return h
 }
 
 // A Reader gets what the nodes of one command send. One goroutine reads it, another one keeps it.
@@ -184,10 +199,13 @@ func (r *Reader) add(f command.Frame) {
 		return
 	}
 	s.window.arrived(time.Now(), len(f.Data), r.most)
+	r.hub.received.Add(float64(len(f.Data)))
+	r.hub.lost.Add(float64(f.LostBytes))
 	s.cost += f.LostBytes + uint64(len(f.Data))
 	s.lostItems, s.lostBytes = s.lostItems+f.LostItems, s.lostBytes+f.LostBytes
 	if r.bytes+len(f.Data) > room || len(r.waiting) >= frames {
 		s.lostItems, s.lostBytes = s.lostItems+f.Items, s.lostBytes+uint64(len(f.Data))
+		r.hub.lost.Add(float64(len(f.Data)))
 		if !f.End { // an end always finds room
 			return
 		}

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/colonyfleet/colony/co/command/live"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
@@ -71,7 +73,7 @@ func open(t *testing.T, h *live.Hub, nodes int) *live.Reader {
 func kept(t *testing.T, nodes int) (l *link, h *live.Hub, r *live.Reader, stop func()) {
 	t.Helper()
 	l = &link{}
-	h = live.New(l.publish)
+	h = live.New(l.publish, nil)
 	r = open(t, h, nodes)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -82,6 +84,35 @@ func kept(t *testing.T, nodes int) (l *link, h *live.Hub, r *live.Reader, stop f
 	return l, h, r, func() {
 		cancel()
 		<-done
+	}
+}
+
+// TestMetrics has a reader get some bytes, and miss some on the way and for want of room.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	h := live.New((&link{}).publish, reg)
+	r := open(t, h, 1)
+	for n := range 100 { // 6 MB into 4 MiB
+		accept(t, h, frame("gw-1", uint64(n)+1, 60_000))
+	}
+	values := func() map[string]float64 {
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]float64{}
+		for _, f := range families {
+			out[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
+		}
+		return out
+	}
+	if got := values(); got["colony_co_live_readers"] != 1 || got["colony_co_live_received_bytes_total"] < 6e6 || got["colony_co_live_lost_bytes_total"] < 1e6 {
+		t.Errorf("metrics %v", got)
+	}
+	r.Close(t.Context())
+	if got := values(); got["colony_co_live_readers"] != 0 {
+		t.Errorf("after the reader has ended: %v", got)
 	}
 }
 
@@ -156,7 +187,7 @@ func TestCreditBeforeANodeIsHeard(t *testing.T) {
 func TestFrames(t *testing.T) {
 	t.Parallel()
 	var l link
-	h := live.New(l.publish)
+	h := live.New(l.publish, nil)
 	r, other := open(t, h, 1), open(t, h, 1)
 	for _, f := range []command.Frame{
 		frame("gw-1", 1, 1), frame("gw-1", 1, 1), frame("gw-1", 2, 1), frame("gw-1", 5, 1), frame("gw-1", 4, 1), frame("gw-1", 1, 1), {V: 1, Node: "gw-1", Seq: 2, LostItems: 3, LostBytes: 30}, frame("gw-2", 1, 1),
@@ -199,7 +230,7 @@ func TestFrames(t *testing.T) {
 func TestReadersAreBounded(t *testing.T) {
 	t.Parallel()
 	var l link
-	h := live.New(l.publish)
+	h := live.New(l.publish, nil)
 	var list []*live.Reader
 	for range live.MaxReaders {
 		list = append(list, open(t, h, 1))
