@@ -134,7 +134,7 @@ const (
 	// Cure: the message names what is missing: add it to the node or correct the package.
 	CreateFailed Code = "create_failed"
 	// StartFailed: a container could not be started, or exited while it was being started.
-	// Cure: read the last line of the container in the message; correct its command, its
+	// Cure: read the line of the container in the message; correct its command, its
 	// ports or its configuration.
 	StartFailed Code = "start_failed"
 	// ProbeFailed: a container runs and its health check fails.
@@ -142,7 +142,7 @@ const (
 	// command or times of its health check.
 	ProbeFailed Code = "probe_failed"
 	// CrashLoop: a container exited more often than its restart policy or the agent allows.
-	// Cure: read the exit status and the last line in the message; correct the application.
+	// Cure: read the exit status and the line of the container in the message; correct the application.
 	CrashLoop Code = "crash_loop"
 	// Timeout: a component did not come up in its time, or no registry could be reached.
 	// Cure: restore the connection to the registry, or allow the component more time; then
@@ -194,7 +194,7 @@ type ComponentStatus struct {
 	ExitCode int32 `cbor:"4,keyasint,omitempty" json:"exitCode,omitempty"`
 	// Restarts counts those that its restart policy made; absent: none.
 	Restarts uint32 `cbor:"5,keyasint,omitempty" json:"restarts,omitempty"`
-	// Message is the last line that it wrote, or the probe's answer; absent: none.
+	// Message is the line by which it said why it ended, or the probe's answer; absent: none.
 	Message string `cbor:"6,keyasint,omitempty" json:"message,omitempty"`
 	// Ports are the published ones for which the node chose a port; absent: none.
 	Ports []Port `cbor:"7,keyasint,omitempty" json:"ports,omitempty"`

@@ -199,8 +199,8 @@ type Status struct {
 	// Restarts counts the starts after the first.
 	Restarts uint32
 
-	// Message is the last line that the container wrote to stderr in its last run, or else to
-	// stdout, of at most MaxMessage bytes. Only set in Exited.
+	// Message is the line of stderr by which the last run of the container says why it ended, or else of
+	// stdout: the last one, but where that is a stack trace. It has at most MaxMessage bytes. Only set in Exited.
 	Message string
 }
 

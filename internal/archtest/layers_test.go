@@ -157,6 +157,7 @@ var packages = map[string]layer{
 	"co/fleet":    domain,
 	"co/compiler": logic, "co/compiler/addresses": logic, "co/compiler/composearchive": logic, "co/compiler/composefile": logic, "co/compiler/devicespec": logic, "co/compiler/diagnosis": logic, "co/compiler/examination": logic, "co/compiler/fault": logic, "co/compiler/interpolate": logic, "co/compiler/mountspec": logic, "co/compiler/packagecheck": logic, "co/compiler/pinning": logic, "co/compiler/pins": logic, "co/compiler/pruning": logic, "co/compiler/servicecheck": logic, "co/compiler/topology": logic,
 	"co/command":             adapter,
+	"en/engine/logs/crash":   logic,
 	"co/repo/git/leftlocks":  adapter,
 	"co/command/live":        logic,
 	"co/data/live":           logic,

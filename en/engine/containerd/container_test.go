@@ -358,7 +358,7 @@ func TestHaltOfSlowContainers(t *testing.T) {
 	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	for _, c := range all {
-		for tick := time.NewTicker(20 * time.Millisecond); r.lastLine(key(c.ID)) != "asked to stop"; {
+		for tick := time.NewTicker(20 * time.Millisecond); r.reason(key(c.ID)) != "asked to stop"; {
 			select {
 			case <-tick.C:
 			case <-deadline.C:

@@ -77,7 +77,7 @@ func (e *Engine) status(ctx context.Context, r containers.Container, p *task.Pro
 		st.StartedAt = parseNanos(r.Labels[labelStarted])
 	}
 	if st.State == engine.Exited {
-		st.Message = e.lastLine(r.ID)
+		st.Message = e.reason(r.ID)
 	}
 	return st
 }

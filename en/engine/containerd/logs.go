@@ -45,5 +45,5 @@ func openLogs(opts Options) (*ondisk.Store, error) {
 // Logs returns what reads the logs of the containers.
 func (e *Engine) Logs() logs.Reader { return e.logs }
 
-// lastLine returns the last line that the last run of a container wrote: to stderr, or else to stdout.
-func (e *Engine) lastLine(key string) string { return e.logs.LastLine(key, engine.MaxMessage) }
+// reason returns the line by which the last run of a container says why it ended: of stderr, or else of stdout.
+func (e *Engine) reason(key string) string { return e.logs.Reason(key, engine.MaxMessage) }

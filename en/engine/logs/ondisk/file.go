@@ -7,6 +7,8 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/en/engine/logs/crash"
 	"github.com/colonyfleet/colony/internal/disk"
 )
 
@@ -84,17 +86,20 @@ func countLines(f *os.File, from, to int64) (lines, next int64, mid bool, err er
 // ends counts the ends of lines.
 func ends(b []byte) int64 { return int64(bytes.Count(b, []byte{'\n'})) }
 
-// lastLine returns the last line in a part of a file that is not empty; nil where there is none.
-func lastLine(path string, from, to int64, limit int) []byte {
+// tail is how much of a run is read for the line that says why it ended, in bytes.
+const tail = 128 << 10
+
+// reason returns the line in a part of a file that says why the program which wrote it ended; "" where there is none.
+func reason(path string, from, to int64) string {
 	f, err := disk.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
-		return nil
+		return ""
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.NewSectionReader(f, max(from, to-4*int64(limit)), min(to-from, 4*int64(limit))))
+	b, err := io.ReadAll(io.NewSectionReader(f, max(from, to-tail), min(to-from, tail)))
 	if err != nil {
-		return nil
+		return ""
 	}
-	b = bytes.TrimSpace(b)
-	return bytes.TrimSpace(b[bytes.LastIndexByte(b, '\n')+1:])
+	text, _ := logs.Text([]byte(crash.Reason(string(b))))
+	return text
 }

@@ -238,9 +238,9 @@ func (s *Store) drop(l *log) {
 	_ = l.release() // a file that is removed
 }
 
-// LastLine returns the last line of stderr that the present or last run of a container wrote and that is not empty; else that of
-// stdout; "" where it wrote none. It has at most limit bytes.
-func (s *Store) LastLine(key string, limit int) string {
+// Reason returns the line of stderr by which the present or last run of a container says why it ended, which is the last one but
+// where that is a stack trace; else that of stdout; "" where it wrote none. It has at most limit bytes.
+func (s *Store) Reason(key string, limit int) string {
 	s.mu.Lock()
 	l := s.live[key]
 	s.mu.Unlock()
@@ -256,8 +256,7 @@ func (s *Store) LastLine(key string, limit int) string {
 	defer l.mu.RUnlock()
 	for _, i := range []int{stderr, stdout, mixed} {
 		e := l.extents[i]
-		if b := lastLine(l.path(i), max(w.from[i]-e.base, e.start-e.base, 0), w.to[i]-e.base, limit); len(b) > 0 {
-			text, _ := logs.Text(b)
+		if text := reason(l.path(i), max(w.from[i]-e.base, e.start-e.base, 0), w.to[i]-e.base); text != "" {
 			return text[:min(len(text), limit)]
 		}
 	}

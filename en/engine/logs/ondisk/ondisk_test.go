@@ -419,7 +419,7 @@ func TestOneFileOfOlderAgents(t *testing.T) {
 	s := open(t, dir, same)
 	s.Name(webKey, web) // as the first look at the containers does
 	want(t, read(t, s, all), "mixed 0 1 oldest", "mixed 0 1 old")
-	if got := s.LastLine(webKey, 100); got != "old" {
+	if got := s.Reason(webKey, 100); got != "old" {
 		t.Errorf("last line %q, want that of the one file", got)
 	}
 	f, err := os.OpenFile(filepath.Join(container, "log"), os.O_APPEND|os.O_WRONLY, 0)
@@ -451,21 +451,21 @@ func TestRuns(t *testing.T) {
 	s := open(t, t.TempDir(), same)
 	sh := begin(t, s)
 	sh.write(sh.err, "panic: first")
-	if got := s.LastLine(webKey, 9); got != "panic: fi" {
+	if got := s.Reason(webKey, 9); got != "panic: fi" {
 		t.Errorf("last line %q", got)
 	}
 	begin(t, s)
 	begin(t, s) // one that writes nothing is not counted
-	if got := s.LastLine(webKey, 100); got != "" {
+	if got := s.Reason(webKey, 100); got != "" {
 		t.Errorf("last line %q of a run that wrote nothing", got)
 	}
 	want(t, read(t, s, func(r *logs.Request) { r.Previous = true }), "stderr 0 1 panic: first (partial)")
 	sh.write(sh.out, "second\n")
-	if got := s.LastLine(webKey, 100); got != "second" {
+	if got := s.Reason(webKey, 100); got != "second" {
 		t.Errorf("last line %q", got)
 	}
 	sh.write(sh.err, "panic: second\n\n")
-	if got := s.LastLine(webKey, 100); got != "panic: second" {
+	if got := s.Reason(webKey, 100); got != "panic: second" {
 		t.Errorf("last line %q, want that of stderr", got)
 	}
 	want(t, read(t, s, func(r *logs.Request) { r.Streams = []logs.Stream{logs.Stderr} }),
