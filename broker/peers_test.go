@@ -58,7 +58,7 @@ func TestConnectionsPerAddress(t *testing.T) {
 	})
 }
 
-// Above the limit so many wait for the reason, and the rest are closed at once.
+// Above the limit so many wait for the reason; for a further one the oldest of them is closed.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
 	var log lines
