@@ -30,6 +30,21 @@ type commitCase struct {
 	replicas      int
 }
 
+// String names a case for the option -cases.
+func (c commitCase) String() string {
+	name := fmt.Sprintf("%dx%d", c.sites, c.events)
+	if c.watchers > 0 {
+		name += fmt.Sprintf(" watchers=%d", c.watchers)
+	}
+	if c.flush > 0 {
+		name += fmt.Sprintf(" flush=%s", c.flush)
+	}
+	if c.replicas > 1 {
+		name += fmt.Sprintf(" replicas=%d", c.replicas)
+	}
+	return name
+}
+
 func commitCases(l load) []commitCase {
 	var list []commitCase
 	many := l.sites[max(0, len(l.sites)-2)]
@@ -59,11 +74,14 @@ type senders struct {
 func measureIngest(ctx context.Context, s *server, l load, out io.Writer) error {
 	all := &senders{fleet: l.fleet, acked: make([]atomic.Uint64, l.fleet.Sites), encoder: stream.NewEncoder(stream.Least)}
 	fmt.Fprint(out, "\n### Events\n\nOf ten events four are transitions, four repeat a state, and two are of a node that goes and comes.\n\n",
-		"| sites | events a batch | watchers | flush longer by ms | replicas | events/s | mean ms | p99 ms | errors | µs of CO and sites | µs of PostgreSQL |\n",
-		"|---|---|---|---|---|---|---|---|---|---|---|\n")
+		"| sites | events a batch | watchers | flush longer by ms | replicas | events/s | mean ms | p99 ms | errors | µs of sites | µs of CO | µs of PostgreSQL |\n",
+		"|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, c := range commitCases(l) {
+		if l.cases != nil && !l.cases.MatchString(c.String()) {
+			continue
+		}
 		if c.sites > l.fleet.Sites || c.flush > 0 && s.delay == "" {
-			fmt.Fprintf(out, "| %d | %d | %d | %s | %d | left out | | | | | |\n", c.sites, c.events, c.watchers, millis(c.flush), c.replicas)
+			fmt.Fprintf(out, "| %d | %d | %d | %s | %d | left out | | | | | | |\n", c.sites, c.events, c.watchers, millis(c.flush), c.replicas)
 			continue
 		}
 		if err := all.measure(ctx, s, c, l.ingest, out); err != nil {
@@ -131,12 +149,24 @@ func (a *senders) measure(ctx context.Context, s *server, c commitCase, length t
 	for _, d := range t.latencies {
 		sum += d
 	}
-	n := max(1, t.events)
-	fmt.Fprintf(out, "| %d | %d | %d | %s | %d | %.0f | %s | %s | %d | %.0f | %.0f |\n", c.sites, c.events, c.watchers, millis(c.flush), c.replicas,
+	n, sites := max(1, t.events), a.cost(c)
+	fmt.Fprintf(out, "| %d | %d | %d | %s | %d | %.0f | %s | %s | %d | %.1f | %.1f | %.1f |\n", c.sites, c.events, c.watchers, millis(c.flush), c.replicas,
 		float64(t.events)/t.took.Seconds(), millis(sum/time.Duration(max(1, len(t.latencies)))), millis(percentile(t.latencies, 0.99)), t.errors,
-		float64(own.Microseconds())/float64(n), float64(postgres.Microseconds())/float64(n))
-	fmt.Fprintf(os.Stderr, "%+v: %.0f events/s\n", c, float64(t.events)/t.took.Seconds())
+		sites, max(0, float64(own.Microseconds())/float64(n)-sites), float64(postgres.Microseconds())/float64(n))
+	fmt.Fprintf(os.Stderr, "%s: %.0f events/s\n", c, float64(t.events)/t.took.Seconds())
 	return ctx.Err()
+}
+
+// cost is the microseconds of processor time in which the sites of a case make one event
+// and their part of its batch.
+func (a *senders) cost(c commitCase) float64 {
+	const events = 100_000
+	rounds := max(1, events/c.events)
+	began := ownCPU()
+	for i := range rounds {
+		a.batch(i%c.sites, c.events)
+	}
+	return float64((ownCPU() - began).Microseconds()) / float64(rounds*c.events)
 }
 
 // watch opens streams of server-sent events that want a kind which does not come, and

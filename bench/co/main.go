@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"time"
@@ -24,11 +25,12 @@ import (
 // A load says how much is measured.
 type load struct {
 	fleet   dbtest.Size
-	repeats int           // of each read
-	ingest  time.Duration // of each case
-	sites   []int         // that send at the same time
-	watch   int           // streams of server-sent events
-	commits int           // of the deployments repo that is written to
+	repeats int            // of each read
+	ingest  time.Duration  // of each case
+	sites   []int          // that send at the same time
+	watch   int            // streams of server-sent events
+	cases   *regexp.Regexp // of the names of the cases of ingest that are measured
+	commits int            // of the deployments repo that is written to
 }
 
 var full = load{
@@ -45,6 +47,7 @@ func main() {
 	quick := flag.Bool("short", false, "a few seconds with a small fleet, to see that it runs")
 	scale := flag.Float64("scale", 1, "the part of the fleet of 10,000 sites that is seeded")
 	only := flag.String("only", "", "reads, ingest, desired or writes; empty: all")
+	cases := flag.String("cases", "", "a pattern for the cases of ingest: 1000x200 is 1,000 sites with batches of 200; empty: all")
 	dir := flag.String("dir", "", "where the database lies; empty: a temporary directory")
 	flag.Parse()
 	l := full
@@ -52,6 +55,11 @@ func main() {
 		l = short
 	}
 	l.fleet = l.fleet.Scale(*scale)
+	var err error
+	if l.cases, err = regexp.Compile(*cases); err != nil {
+		fmt.Fprintf(os.Stderr, "-cases %q is not a regular expression: %v\n", *cases, err)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, l, *only, *dir, os.Stdout); err != nil {
