@@ -101,8 +101,8 @@ func (f *Feed) Run(ctx context.Context, changed <-chan int64) {
 // Over is closed when Run has ended.
 func (f *Feed) Over() <-chan struct{} { return f.over }
 
-// advance hands out what there is up to an event. The first time it only notes where
-// to begin.
+// advance hands out what there is up to an event. The first time, and while nobody
+// follows, it only notes where to begin.
 func (f *Feed) advance(ctx context.Context, upto int64) {
 	head := f.begin(upto)
 	for head < upto && ctx.Err() == nil {
@@ -120,11 +120,12 @@ func (f *Feed) advance(ctx context.Context, upto int64) {
 	}
 }
 
-// begin returns the id after which to read.
+// begin returns the id after which to read: upto where nobody follows, as a stream that
+// comes begins with the database.
 func (f *Feed) begin(upto int64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.head >= 0 && f.head <= upto {
+	if f.head >= 0 && f.head <= upto && len(f.followers) > 0 {
 		return f.head
 	}
 	f.head = upto
