@@ -111,9 +111,11 @@ type Pending struct {
 
 // A Needs says what a Record must hold for a batch.
 type Needs struct {
-	All      bool // everything of the site: the batch has a snapshot, or what a node holds
-	Joins    bool // which nodes were removed: some come online, or are removed
-	Nodes    []protocol.NodeID
+	All   bool // everything of the site: the batch has a snapshot, or what a node holds
+	Joins bool // which nodes were removed: some come online, or are removed
+	Nodes []protocol.NodeID
+	// Machines are those of Nodes whose labels and inventory are needed, too.
+	Machines map[protocol.NodeID]bool
 	Statuses []Key
 	// Deployments has every deployment that the reports name.
 	Deployments []protocol.DeploymentName
@@ -121,7 +123,7 @@ type Needs struct {
 
 // Needs returns what the record must hold for the reports.
 func (b *Batch) Needs() Needs {
-	n := Needs{}
+	n := Needs{Machines: map[protocol.NodeID]bool{}}
 	nodes, keys, deployments := map[protocol.NodeID]bool{}, map[Key]bool{}, map[protocol.DeploymentName]bool{}
 	deployment := func(d protocol.DeploymentName) {
 		if !deployments[d] {
@@ -141,6 +143,9 @@ func (b *Batch) Needs() Needs {
 			if r.Node != "" && !nodes[r.Node] {
 				nodes[r.Node] = true
 				n.Nodes = append(n.Nodes, r.Node)
+			}
+			if _, ok := m.(*protocol.Inventory); ok {
+				n.Machines[r.Node] = true
 			}
 		case *protocol.DeploymentStatus:
 			k := Key{m.Deployment, m.Node}

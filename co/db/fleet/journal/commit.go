@@ -222,9 +222,9 @@ func write(ctx context.Context, tx pgx.Tx, list []*commit) error {
 // load reads what is recorded of the nodes and deployments that the batches need. Each
 // row is looked up by its whole key, whatever PostgreSQL believes of the tables.
 func load(ctx context.Context, tx pgx.Tx, list []*commit) error {
-	var whole []string // sites of which everything is needed
-	var joins []string // sites whose nodes come online, or are removed
-	var nodes [2][]string
+	var whole []string              // sites of which everything is needed
+	var joins []string              // sites whose nodes come online, or are removed
+	var nodes, machines [2][]string // those without labels and inventory, and those with
 	var statuses [3][]string
 	var deployments [2][]string
 	of := make(map[protocol.SiteID]*commit, len(list))
@@ -244,7 +244,11 @@ func load(ctx context.Context, tx pgx.Tx, list []*commit) error {
 			continue
 		}
 		for _, id := range n.Nodes {
-			nodes[0], nodes[1] = append(nodes[0], string(c.site)), append(nodes[1], string(id))
+			to := &nodes
+			if n.Machines[id] {
+				to = &machines
+			}
+			to[0], to[1] = append(to[0], string(c.site)), append(to[1], string(id))
 		}
 		for _, k := range n.Statuses {
 			statuses[0] = append(statuses[0], string(c.site))
@@ -255,11 +259,10 @@ func load(ctx context.Context, tx pgx.Tx, list []*commit) error {
 		}
 	}
 	q := &pgx.Batch{}
-	queueRead(q, db.ScanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
-		db.NodeColumns+` where site = any($1)`, whole)
-	queueRead(q, db.ScanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
-		`select n.* from unnest($1::text[], $2::text[]) as u (site, id), lateral (`+db.NodeColumns+` where site = u.site and id = u.id limit 1) n`,
-		nodes[0], nodes[1])
+	node := func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n }
+	queueRead(q, db.ScanNode, node, db.NodeColumns+` where site = any($1)`, whole)
+	queueRead(q, db.ScanNode, node, nodesByKey(db.NodeColumns), machines[0], machines[1])
+	queueRead(q, scanPresence, node, nodesByKey(presenceColumns), nodes[0], nodes[1])
 	found := func(f state) { of[f.site].record.States[f.key], of[f.site].known[f.key] = f.node.State, f.node }
 	queueRead(q, scanState, found, stateColumns+` where site = any($1)`, whole)
 	queueRead(q, scanState, found, `select n.* from unnest($1::text[], $2::text[], $3::text[]) as u (site, deployment, node),
@@ -300,6 +303,19 @@ func queueRead[T any](q *pgx.Batch, scan func(pgx.CollectableRow) (T, error), us
 		}
 		return err
 	})
+}
+
+// nodesByKey looks nodes up.
+func nodesByKey(columns string) string {
+	return `select n.* from unnest($1::text[], $2::text[]) as u (site, id), lateral (` + columns + ` where site = u.site and id = u.id limit 1) n`
+}
+
+const presenceColumns = `select site, id, online, changed_at, version, problem from nodes`
+
+// scanPresence reads a node without its labels and its inventory.
+func scanPresence(row pgx.CollectableRow) (n fleet.Node, err error) {
+	err = row.Scan(&n.Site, &n.ID, &n.Online, &n.ChangedAt, &n.Version, &n.Problem)
+	return n, err
 }
 
 const stateColumns = `select site, deployment, node, state, digest, refused, app_version, running, running_version from deployment_nodes`

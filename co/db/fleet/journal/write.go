@@ -114,37 +114,36 @@ func more(was, is bool) int64 {
 	}
 }
 
+// nodes writes the rows of nodes that changed. Of one that only goes and comes, its labels
+// and its inventory, the most of a row, are neither read nor sent.
 func (w writer) nodes() {
-	var text [5][]string // site, id, version, labels, problem
-	var online []bool
-	var changedAt []*time.Time
-	var inventories []*string
+	var whole, present nodeRows
 	var removed [2][]string
 	for _, c := range w.list {
 		for _, id := range slices.Sorted(maps.Keys(c.changes.Nodes)) {
 			n := c.changes.Nodes[id]
-			labels, _ := pgdb.JSON(pgdb.FilledMap(n.Labels)) // strings always encode
-			var inventory *string
-			if n.Inventory != nil {
-				encoded, _ := pgdb.JSON(n.Inventory) // plain data, decoded from CBOR
-				s := string(encoded)
-				inventory = &s
+			if was, known := c.nodes[id]; known && was.Inventory == n.Inventory {
+				present.add(c.site, n)
+				continue
 			}
-			for i, s := range [5]string{string(c.site), string(id), n.Version, string(labels), n.Problem} {
-				text[i] = append(text[i], s)
-			}
-			online, changedAt, inventories = append(online, n.Online), append(changedAt, n.ChangedAt), append(inventories, inventory)
+			whole.add(c.site, n)
+			whole.addMachine(n)
 		}
 		for _, id := range slices.Sorted(maps.Keys(c.changes.RemovedNodes)) {
 			removed[0], removed[1] = append(removed[0], string(c.site)), append(removed[1], string(id))
 		}
 	}
-	if len(online) > 0 {
-		w.b.Queue(`insert into nodes (site, id, version, labels, problem, online, changed_at, inventory)
-			select * from unnest($1::text[], $2::text[], $3::text[], $4::jsonb[], $5::text[], $6::boolean[], $7::timestamptz[], $8::jsonb[])
+	if len(present.online) > 0 {
+		w.b.Queue(`update nodes n set version = u.version, problem = u.problem, online = u.online, changed_at = u.changed_at
+			from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::timestamptz[]) as u (site, id, version, problem, online, changed_at)
+			where n.site = u.site and n.id = u.id`, present.args()...)
+	}
+	if len(whole.online) > 0 {
+		w.b.Queue(`insert into nodes (site, id, version, problem, online, changed_at, labels, inventory)
+			select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::timestamptz[], $7::jsonb[], $8::jsonb[])
 			on conflict (site, id) do update set version = excluded.version, labels = excluded.labels, problem = excluded.problem,
 				online = excluded.online, changed_at = excluded.changed_at, inventory = excluded.inventory`,
-			text[0], text[1], text[2], text[3], text[4], online, changedAt, inventories)
+			append(whole.args(), whole.labels, whole.inventories)...)
 	}
 	w.labels()
 	w.decommissions()
@@ -152,6 +151,39 @@ func (w writer) nodes() {
 		w.b.Queue(`delete from nodes n using unnest($1::text[], $2::text[]) as u (site, id) where n.site = u.site and n.id = u.id`,
 			removed[0], removed[1])
 	}
+}
+
+// nodeRows are the columns of rows of nodes.
+type nodeRows struct {
+	text        [4][]string // site, id, version, problem
+	online      []bool
+	changedAt   []*time.Time
+	labels      []string
+	inventories []*string
+}
+
+func (r *nodeRows) add(site protocol.SiteID, n fleet.Node) {
+	for i, s := range [4]string{string(site), string(n.ID), n.Version, n.Problem} {
+		r.text[i] = append(r.text[i], s)
+	}
+	r.online, r.changedAt = append(r.online, n.Online), append(r.changedAt, n.ChangedAt)
+}
+
+// addMachine adds what a node says of its machine.
+func (r *nodeRows) addMachine(n fleet.Node) {
+	labels, _ := pgdb.JSON(pgdb.FilledMap(n.Labels)) // strings always encode
+	var inventory *string
+	if n.Inventory != nil {
+		encoded, _ := pgdb.JSON(n.Inventory) // plain data, decoded from CBOR
+		s := string(encoded)
+		inventory = &s
+	}
+	r.labels, r.inventories = append(r.labels, string(labels)), append(r.inventories, inventory)
+}
+
+// args returns the columns that every row has.
+func (r *nodeRows) args() []any {
+	return []any{r.text[0], r.text[1], r.text[2], r.text[3], r.online, r.changedAt}
 }
 
 // deployments records states and placements. A deployment that the CO does not
