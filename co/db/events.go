@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/pgdb"
 )
 
 // EventChannel is the SQL expression of the channel that reports new ids of events.
@@ -37,25 +38,61 @@ func QueueEvents(b *pgx.Batch, events []fleet.Event) {
 	if len(events) == 0 {
 		return
 	}
-	n := len(events)
-	times, siteTimes := make([]*time.Time, n), make([]*time.Time, n)
-	var text [10][]string
-	for i := range text {
-		text[i] = make([]string, n)
+	o := outboxOf(events)
+	b.Queue(`insert into event_outbox (size, time, site_time, kind, site, node, deployment, from_state, to_state, phase, app_version, code,
+			message, pulled_bytes, total_bytes, site_time_unsynced) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
+		len(events), o.times, o.siteTimes, o.text[0], o.text[1], o.text[2], o.text[3], o.text[4], o.text[5], o.text[6], o.text[7], o.text[8], o.text[9],
+		o.pulled, o.total, o.unsynced)
+}
+
+// Outbox is the table that CopyEvents is for.
+const Outbox = "event_outbox"
+
+// CopyEvents is WriteEvents as a COPY to Outbox, which costs the program less where
+// there are many.
+func CopyEvents(events []fleet.Event) *pgdb.Copy {
+	o := outboxOf(events)
+	row := pgdb.NewCopy(len(events)*200, "size", "time", "site_time", "kind", "site", "node", "deployment", "from_state", "to_state", "phase", "app_version",
+		"code", "message", "pulled_bytes", "total_bytes", "site_time_unsynced")
+	row.Row()
+	row.Int4(int32(len(events)))
+	row.Timestamps(o.times)
+	row.Timestamps(o.siteTimes)
+	for _, list := range o.text {
+		row.Texts(list)
 	}
-	pulled, total, unsynced := make([]int64, n), make([]int64, n), make([]bool, n)
+	row.Int8s(o.pulled)
+	row.Int8s(o.total)
+	row.Bools(o.unsynced)
+	return row
+}
+
+// An outbox is the columns of a row of event_outbox.
+type outbox struct {
+	times, siteTimes []*time.Time
+	text             [10][]string
+	pulled, total    []int64
+	unsynced         []bool
+}
+
+func outboxOf(events []fleet.Event) *outbox {
+	n := len(events)
+	o := &outbox{
+		times: make([]*time.Time, n), siteTimes: make([]*time.Time, n), pulled: make([]int64, n), total: make([]int64, n), unsynced: make([]bool, n),
+	}
+	for i := range o.text {
+		o.text[i] = make([]string, n)
+	}
 	for i := range events {
 		e := &events[i]
 		if !e.Time.IsZero() {
-			times[i] = &e.Time
+			o.times[i] = &e.Time
 		}
-		siteTimes[i], unsynced[i] = e.SiteTime, e.Unsynced && e.SiteTime != nil
+		o.siteTimes[i], o.unsynced[i] = e.SiteTime, e.Unsynced && e.SiteTime != nil
 		for j, s := range eventTexts(e) {
-			text[j][i] = s
+			o.text[j][i] = s
 		}
-		pulled[i], total[i] = int64(e.Pulled), int64(e.Total)
+		o.pulled[i], o.total[i] = int64(e.Pulled), int64(e.Total)
 	}
-	b.Queue(`insert into event_outbox (size, time, site_time, kind, site, node, deployment, from_state, to_state, phase, app_version, code,
-			message, pulled_bytes, total_bytes, site_time_unsynced) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
-		n, times, siteTimes, text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], text[9], pulled, total, unsynced)
+	return o
 }

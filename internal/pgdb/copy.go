@@ -100,21 +100,40 @@ func (c *Copy) Timestamp(t *time.Time) {
 	c.Timestamptz(*t)
 }
 
+// Types of the elements of arrays, by their numbers in pg_type.
+const (
+	oidOfBool        = 16
+	oidOfInt8        = 20
+	oidOfText        = 25
+	oidOfTimestamptz = 1184
+)
+
 // Texts is a text[] of one dimension.
-func (c *Copy) Texts(list []string) {
+func (c *Copy) Texts(list []string) { array(c, oidOfText, list, c.Text) }
+
+// Int8s is a bigint[] of one dimension.
+func (c *Copy) Int8s(list []int64) { array(c, oidOfInt8, list, c.Int8) }
+
+// Bools is a boolean[] of one dimension.
+func (c *Copy) Bools(list []bool) { array(c, oidOfBool, list, c.Bool) }
+
+// Timestamps is a timestamptz[] of one dimension; nil is null.
+func (c *Copy) Timestamps(list []*time.Time) { array(c, oidOfTimestamptz, list, c.Timestamp) }
+
+// array appends an array whose elements are appended by element.
+func array[T any](c *Copy, oid uint32, list []T, element func(T)) {
 	at := len(c.b)
 	c.length(0)
 	dimensions := uint32(min(len(list), 1))
-	const oidOfText = 25
-	for _, n := range [...]uint32{dimensions, 0, oidOfText} {
+	for _, n := range [...]uint32{dimensions, 1, oid} { // 1: elements may be null
 		c.b = binary.BigEndian.AppendUint32(c.b, n)
 	}
 	if len(list) > 0 {
 		c.length(len(list))
 		c.length(1) // the lower bound
 	}
-	for _, s := range list {
-		c.Text(s)
+	for _, v := range list {
+		element(v)
 	}
 	binary.BigEndian.PutUint32(c.b[at:], uint32(len(c.b)-at-4))
 }

@@ -34,18 +34,20 @@ func TestCopy(t *testing.T) {
 	at := time.Date(1999, 12, 31, 23, 59, 59, 123456000, time.UTC)
 	var got []string
 	err := d.Tx(ctx, "copy", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `create table copied (a text, b bytea, c bigint, d integer, e smallint, f boolean, g timestamptz, h timestamptz, i text[])`)
+		_, err := tx.Exec(ctx, `create table copied (a text, b bytea, c bigint, d integer, e smallint, f boolean, g timestamptz, h timestamptz, i text[],
+			j bigint[], k boolean[], l timestamptz[])`)
 		if err != nil {
 			return err
 		}
-		rows := pgdb.NewCopy(100, "a", "b", "c", "d", "e", "f", "g", "h", "i")
+		rows := pgdb.NewCopy(100, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l")
 		for _, v := range []struct {
 			text  string
 			n     int64
 			at    time.Time
 			maybe *time.Time
 			list  []string
-		}{{"ä", -1 << 40, at, &at, []string{"x", ""}}, {}} {
+			times []*time.Time
+		}{{"ä", -1 << 40, at, &at, []string{"x", ""}, []*time.Time{&at, nil}}, {}} {
 			rows.Row()
 			rows.Text(v.text)
 			rows.Bytea([]byte(v.text))
@@ -56,6 +58,9 @@ func TestCopy(t *testing.T) {
 			rows.Timestamptz(v.at)
 			rows.Timestamp(v.maybe)
 			rows.Texts(v.list)
+			rows.Int8s(make([]int64, len(v.list)))
+			rows.Bools(make([]bool, len(v.list)))
+			rows.Timestamps(v.times)
 		}
 		if err := rows.Send(ctx, tx, "copied"); err != nil {
 			return err
@@ -67,8 +72,8 @@ func TestCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		`(ä,"\\xc3a4",-1099511627776,-1048576,-1,t,"1999-12-31 23:59:59.123456+00","1999-12-31 23:59:59.123456+00","{x,""""}")`,
-		`("","\\x",0,0,0,f,,,{})`,
+		`(ä,"\\xc3a4",-1099511627776,-1048576,-1,t,"1999-12-31 23:59:59.123456+00","1999-12-31 23:59:59.123456+00","{x,""""}","{0,0}","{f,f}","{""1999-12-31 23:59:59.123456+00"",NULL}")`,
+		`("","\\x",0,0,0,f,,,{},{},{},{})`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -183,7 +183,7 @@ func (c *commit) fold() {
 }
 
 // write records what the events of some sites change: in one round trip beside those
-// that read what they change, and a COPY where there are many transitions.
+// that read what they change, and a COPY of transitions and of events where there are many.
 func write(ctx context.Context, tx pgx.Tx, list []*commit) error {
 	for _, c := range list {
 		c.decoded = projection.Decode(stream.Number(c.events, c.Fresh, c.row.Seq))
@@ -204,19 +204,23 @@ func write(ctx context.Context, tx pgx.Tx, list []*commit) error {
 	if err := w.queue(); err != nil {
 		return err
 	}
-	db.QueueEvents(w.b, events)
 	if len(transitions) <= pgdb.CopyAbove {
 		w.transitions(transitions)
+		db.QueueEvents(w.b, events)
 		return tx.SendBatch(ctx, w.b).Close()
 	}
-	encoded := make(chan *pgdb.Copy, 1) // while the database is at the other rows
-	go func() { encoded <- encodeTransitions(transitions) }()
+	type copies struct{ transitions, events *pgdb.Copy }
+	encoded := make(chan copies, 1) // while the database is at the other rows
+	go func() { encoded <- copies{encodeTransitions(transitions), db.CopyEvents(events)} }()
 	err := tx.SendBatch(ctx, w.b).Close()
 	rows := <-encoded
-	if err != nil {
-		return err
+	if err == nil {
+		err = rows.transitions.Send(ctx, tx, "deployment_history")
 	}
-	return rows.Send(ctx, tx, "deployment_history")
+	if err == nil {
+		err = rows.events.Send(ctx, tx, db.Outbox)
+	}
+	return err
 }
 
 // load reads what is recorded of the nodes and deployments that the batches need. Each
