@@ -54,7 +54,9 @@ type Options struct {
 	// ClientID is stable, and differs between the replicas of a program.
 	ClientID, Username, Password string
 	TLS                          *tls.Config
-	KeepAlive                    time.Duration // default 30 s
+	// KeepAlive is the longest silence before a ping. The broker gives the messages of a
+	// program that is stopped to another one after 1.5 times as long. Default 6 s.
+	KeepAlive time.Duration
 	// Group is the name of the shared subscription (MQTT 5, section 4.8.2) over which
 	// Stream and Kept messages are spread among the replicas. Default colony.
 	Group   string
@@ -105,6 +107,7 @@ func New(o Options) (*Broker, error) {
 	}
 	o.Group = cmp.Or(o.Group, "colony")
 	o.SessionExpiry = cmp.Or(o.SessionExpiry, 24*time.Hour)
+	o.KeepAlive = cmp.Or(o.KeepAlive, 6*time.Second)
 	b := &Broker{
 		o: o, log: o.Logger.With("component", "external_broker"),
 		wake: notify.New(), state: map[string]client.Message{},
