@@ -1,11 +1,11 @@
 package registry
 
 import (
+	"context"
 	"errors"
-	"fmt"
+	"io"
+	"io/fs"
 	"net/http"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -21,8 +21,8 @@ func (h *Handler) blob(w http.ResponseWriter, r *http.Request, name, ref string)
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		f, err := h.openBlob(name, d)
-		if errors.Is(err, os.ErrNotExist) {
+		f, err := h.openBlob(r.Context(), name, d)
+		if errors.Is(err, fs.ErrNotExist) {
 			return unknownBlob(name, d)
 		}
 		if err != nil {
@@ -36,7 +36,7 @@ func (h *Handler) blob(w http.ResponseWriter, r *http.Request, name, ref string)
 		return nil
 	case http.MethodDelete:
 		err := h.unlink(name, d)
-		if errors.Is(err, os.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) {
 			return unknownBlob(name, d)
 		}
 		if err != nil {
@@ -54,67 +54,60 @@ func unknownBlob(name string, d protocol.Digest) error {
 
 // openBlob opens a blob of a repository. A client that finds the blob pushes it no
 // more, so the link counts as new from now on.
-func (h *Handler) openBlob(name string, d protocol.Digest) (*os.File, error) {
-	if err := h.links.RLock(); err != nil {
+func (h *Handler) openBlob(ctx context.Context, name string, d protocol.Digest) (io.ReadSeekCloser, error) {
+	if err := h.store.RLock(); err != nil {
 		return nil, err
 	}
-	defer h.links.RUnlock()
-	if err := touch(h.linkPath(name, d)); err != nil {
+	defer h.store.RUnlock()
+	if err := h.store.Touch(linkPath(name, d)); err != nil {
 		return nil, err
 	}
-	return os.Open(h.blobPath(d))
+	return h.store.Open(ctx, blobPath(d))
 }
 
-// has reports whether a blob is linked into a repository. The caller holds links.
-func (h *Handler) has(name string, d protocol.Digest) bool {
-	if _, err := os.Stat(h.linkPath(name, d)); err != nil {
-		return false
+// has reports whether a blob is linked into a repository. The caller holds the lock.
+func (h *Handler) has(name string, d protocol.Digest) (bool, error) {
+	linked, err := h.there(linkPath(name, d))
+	if !linked {
+		return false, err
 	}
-	info, err := os.Stat(h.blobPath(d))
-	return err == nil && info.Mode().IsRegular()
+	return h.there(blobPath(d))
 }
 
-// touch makes a file as young as what is used now. That keeps it from a garbage collection of another process, too: it is the last that is done before
-// links is given back, so that a collection which began before finds it young, and one that began later finds what names it.
-func touch(path string) error {
-	now := time.Now()
-	return os.Chtimes(path, now, now)
+// there reports whether there is a file.
+func (h *Handler) there(path string) (bool, error) {
+	info, err := h.store.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && !info.Folder, err
 }
 
-// link makes a blob one of a repository. The caller holds links, so that the blob is
+// link makes a blob one of a repository. The caller holds the lock, so that the blob is
 // not removed meanwhile.
 func (h *Handler) link(name string, d protocol.Digest) error {
-	return errors.Join(write(h.linkPath(name, d), nil), touch(h.linkPath(name, d)), touch(h.blobPath(d)))
+	return errors.Join(h.store.Write(linkPath(name, d), nil), h.store.Touch(linkPath(name, d)), h.store.Touch(blobPath(d)))
 }
 
 func (h *Handler) unlink(name string, d protocol.Digest) error {
-	if err := h.links.Lock(); err != nil {
+	if err := h.store.Lock(); err != nil {
 		return err
 	}
-	defer h.links.Unlock()
-	path := h.linkPath(name, d)
-	if err := os.Remove(path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	defer h.store.Unlock()
+	return h.store.Remove(linkPath(name, d))
 }
 
 // mount links a blob of one repository into another, and reports whether it did.
 func (h *Handler) mount(from, name string, d protocol.Digest) (bool, error) {
-	if err := h.links.RLock(); err != nil {
+	if err := h.store.RLock(); err != nil {
 		return false, err
 	}
-	defer h.links.RUnlock()
-	if !nameForm.MatchString(from) || !h.has(from, d) {
+	defer h.store.RUnlock()
+	if !nameForm.MatchString(from) {
 		return false, nil
 	}
-	return true, h.link(name, d)
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("flush directory: %w", err)
+	if there, err := h.has(from, d); !there {
+		return false, err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return true, h.link(name, d)
 }

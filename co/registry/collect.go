@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io/fs"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,9 +14,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/registry/artifact"
 	"github.com/colonyfleet/colony/co/registry/graph"
-	"github.com/colonyfleet/colony/internal/atomicfile"
-	"github.com/colonyfleet/colony/internal/disk"
-	"github.com/colonyfleet/colony/internal/filelock"
+	"github.com/colonyfleet/colony/co/registry/storage"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -47,19 +45,14 @@ func (h *Handler) Run(ctx context.Context) {
 // stays. A crash at any moment leaves only what the next run removes. Of the processes that share the
 // directory one does it at a time: for the others there is nothing to do.
 func (h *Handler) Clean(ctx context.Context, now time.Time) error {
-	alone, err := h.alone()
-	if errors.Is(err, filelock.ErrHeld) {
+	alone, err := h.store.Alone()
+	if errors.Is(err, storage.ErrHeld) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	return errors.Join(h.clean(ctx, now), alone.Close())
-}
-
-// alone returns a lock that one process has at a time, or ErrHeld.
-func (h *Handler) alone() (*filelock.Lock, error) {
-	return filelock.Acquire(filepath.Join(h.dir, "cleaning"))
 }
 
 func (h *Handler) clean(ctx context.Context, now time.Time) error {
@@ -99,17 +92,17 @@ func (h *Handler) collect(ctx context.Context, before time.Time) error {
 func (h *Handler) cleanRepository(ctx context.Context, name string, before time.Time, inUse map[protocol.Digest]bool) error {
 	_, named, unread := h.contents(name)
 	h.report(ctx, name, unread)
-	links, err := os.ReadDir(filepath.Join(h.repoDir(name), "_blobs"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	links, err := h.store.List(path.Join(repoDir(name), "_blobs"))
+	if err != nil {
 		return err
 	}
 	for _, e := range links {
-		d := protocol.Digest("sha256:" + e.Name())
-		if named[d] || len(unread) > 0 || !older(e, before) {
+		d := protocol.Digest("sha256:" + e.Name)
+		if named[d] || len(unread) > 0 || !e.Used.Before(before) {
 			named[d] = true
 			continue
 		}
-		removed, err := h.removeIfUnused(h.linkPath(name, d), before)
+		removed, err := h.removeIfUnused(linkPath(name, d), before)
 		if err != nil {
 			return err
 		}
@@ -133,7 +126,7 @@ func (h *Handler) report(ctx context.Context, name string, unread []error) {
 
 // removeUnused removes the blobs that are not in use.
 func (h *Handler) removeUnused(ctx context.Context, before time.Time, inUse map[protocol.Digest]bool) error {
-	blobs, err := os.ReadDir(h.blobDir())
+	blobs, err := h.store.List(blobDir)
 	if err != nil {
 		return fmt.Errorf("list blobs: %w", err)
 	}
@@ -141,11 +134,11 @@ func (h *Handler) removeUnused(ctx context.Context, before time.Time, inUse map[
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		d := protocol.Digest("sha256:" + e.Name())
-		if inUse[d] || !older(e, before) {
+		d := protocol.Digest("sha256:" + e.Name)
+		if inUse[d] || !e.Used.Before(before) {
 			continue
 		}
-		removed, err := h.removeIfUnused(h.blobPath(d), before)
+		removed, err := h.removeIfUnused(blobPath(d), before)
 		if err != nil {
 			return fmt.Errorf("remove blob: %w", err)
 		}
@@ -156,24 +149,20 @@ func (h *Handler) removeUnused(ctx context.Context, before time.Time, inUse map[
 	return nil
 }
 
-func older(e os.DirEntry, before time.Time) bool {
-	info, err := e.Info()
-	return err == nil && info.ModTime().Before(before)
-}
-
 // removeIfUnused removes a link or a blob unless a request, of this process or of another one, has used it meanwhile: then it is young.
-func (h *Handler) removeIfUnused(path string, before time.Time) (bool, error) {
-	if err := h.links.Lock(); err != nil {
+func (h *Handler) removeIfUnused(file string, before time.Time) (bool, error) {
+	if err := h.store.Lock(); err != nil {
 		return false, err
 	}
-	defer h.links.Unlock()
-	if info, err := os.Stat(path); err == nil && !info.ModTime().Before(before) {
-		return false, nil
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	defer h.store.Unlock()
+	info, err := h.store.Stat(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || err == nil && !info.Used.Before(before) {
 		return false, err
 	}
-	return true, nil
+	if err := h.store.Held(); err != nil {
+		return false, err
+	}
+	return true, h.remove(file)
 }
 
 // digestForm finds the digests in the bytes of a manifest.
@@ -182,12 +171,12 @@ var digestForm = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 // contents reads what a repository holds, and returns the digests of its manifests and of
 // the blobs that they name. unread says of each manifest that cannot be read why; of one that
 // is damaged, the digests that can still be found in it are named. Of a caller who does not
-// hold links, tags may change meanwhile.
+// hold the lock, tags may change meanwhile.
 func (h *Handler) contents(name string) (r *graph.Repository, named map[protocol.Digest]bool, unread []error) {
 	r = &graph.Repository{Name: name, Tags: map[string]protocol.Digest{}, Manifests: map[protocol.Digest]*artifact.Manifest{}}
 	named = map[protocol.Digest]bool{}
-	manifests, err := list(filepath.Join(h.repoDir(name), "_manifests"))
-	tags, tagsErr := list(filepath.Join(h.repoDir(name), "_tags"))
+	manifests, err := h.names(path.Join(repoDir(name), "_manifests"))
+	tags, tagsErr := h.names(path.Join(repoDir(name), "_tags"))
 	if err = errors.Join(err, tagsErr); err != nil {
 		unread = append(unread, fmt.Errorf("list manifests and tags: %w", err))
 	}
@@ -199,8 +188,8 @@ func (h *Handler) contents(name string) (r *graph.Repository, named map[protocol
 	for _, hex := range manifests {
 		d, m := protocol.Digest("sha256:"+hex), &artifact.Manifest{}
 		named[d] = true
-		body, err := os.ReadFile(h.blobPath(d))
-		if errors.Is(err, os.ErrNotExist) {
+		body, err := h.store.Read(blobPath(d))
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted as a blob by a version that allowed it
 		}
 		if err == nil {
@@ -225,21 +214,33 @@ func (h *Handler) contents(name string) (r *graph.Repository, named map[protocol
 
 // repositories returns the names of all repositories, sorted.
 func (h *Handler) repositories() ([]string, error) {
-	names := []string{}
-	root := h.repoDir("")
-	err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
-		if err != nil || !d.IsDir() || !strings.HasPrefix(d.Name(), "_") {
-			return err
-		}
-		name, err := filepath.Rel(root, filepath.Dir(p))
-		if err != nil {
-			return err
-		}
-		names = append(names, filepath.ToSlash(name))
-		return filepath.SkipDir
-	})
+	names, err := h.below("")
 	slices.Sort(names)
-	return slices.Compact(names), err
+	return names, err
+}
+
+// below returns the names of a repository, where there is one, and of those whose names
+// begin with its.
+func (h *Handler) below(name string) ([]string, error) {
+	list, err := h.store.List(repoDir(name))
+	if err != nil {
+		return nil, err
+	}
+	names := []string{}
+	if slices.ContainsFunc(list, func(i storage.Info) bool { return i.Folder && strings.HasPrefix(i.Name, "_") }) {
+		names = append(names, name)
+	}
+	for _, i := range list {
+		if !i.Folder || strings.HasPrefix(i.Name, "_") {
+			continue
+		}
+		more, err := h.below(path.Join(name, i.Name))
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, more...)
+	}
+	return names, nil
 }
 
 // migrate links the blobs of a directory that was written before there were links:
@@ -247,8 +248,8 @@ func (h *Handler) repositories() ([]string, error) {
 // Where a manifest cannot be read, its repository gets all blobs that no other names: one
 // of them may be of it.
 func (h *Handler) migrate() error {
-	done := filepath.Join(h.dir, "linked")
-	if _, err := os.Stat(done); !errors.Is(err, os.ErrNotExist) {
+	const done = "linked"
+	if there, err := h.there(done); there || err != nil {
 		return err
 	}
 	names, err := h.repositories()
@@ -268,7 +269,7 @@ func (h *Handler) migrate() error {
 	}
 	rest := map[protocol.Digest]bool{}
 	if len(doubtful) > 0 {
-		blobs, err := list(h.blobDir())
+		blobs, err := h.names(blobDir)
 		if err != nil {
 			return fmt.Errorf("list blobs: %w", err)
 		}
@@ -283,14 +284,18 @@ func (h *Handler) migrate() error {
 			return err
 		}
 	}
-	return atomicfile.Write(disk.OS, done, nil, 0o640)
+	return h.store.Write(done, nil)
 }
 
 // linkAll links those of some blobs that there are into a repository, and adds them to
 // linked.
 func (h *Handler) linkAll(name string, blobs, linked map[protocol.Digest]bool) error {
 	for d := range blobs {
-		if _, err := os.Stat(h.blobPath(d)); err != nil {
+		there, err := h.there(blobPath(d))
+		if err != nil {
+			return err
+		}
+		if !there {
 			continue
 		}
 		if err := h.link(name, d); err != nil {

@@ -29,12 +29,12 @@ func TestUnreadableManifest(t *testing.T) {
 			named, orphan := pushBlob(t, address, "a", []byte("named")), pushBlob(t, address, "b", []byte("orphan"))
 			ofA := pushManifest(t, address, "a", named)
 			ofB := pushManifest(t, address, "b", pushBlob(t, address, "b", []byte("other")))
-			body, err := os.ReadFile(h.blobPath(ofA))
+			body, err := os.ReadFile(onDisk(h, blobPath(ofA)))
 			must(t, err)
 			if damaged := damage(body); bytes.Equal(damaged, body) {
 				t.Fatalf("not damaged: %s", body)
 			}
-			must(t, os.WriteFile(h.blobPath(ofA), damage(body), 0o600))
+			must(t, os.WriteFile(onDisk(h, blobPath(ofA)), damage(body), 0o600))
 			var logged bytes.Buffer
 			h.log = slog.New(slog.NewTextHandler(&logged, nil))
 			late := time.Now().Add(h.limits.UploadLife + time.Hour)
@@ -43,7 +43,7 @@ func TestUnreadableManifest(t *testing.T) {
 			if status(t, address, "GET", "a/blobs/"+string(named)) != http.StatusOK {
 				t.Error("what the damaged manifest names was removed")
 			}
-			if _, err := os.Stat(h.blobPath(orphan)); err == nil {
+			if _, err := os.Stat(onDisk(h, blobPath(orphan))); err == nil {
 				t.Error("the orphan of another repository was kept")
 			}
 			if status(t, address, "GET", "b/manifests/"+string(ofB)) != http.StatusOK {
@@ -55,8 +55,8 @@ func TestUnreadableManifest(t *testing.T) {
 
 			// As a version without links left it.
 			must(t, os.Remove(filepath.Join(dir, "linked")))
-			must(t, os.RemoveAll(filepath.Join(h.repoDir("a"), "_blobs")))
-			must(t, os.RemoveAll(filepath.Join(h.repoDir("b"), "_blobs")))
+			must(t, os.RemoveAll(filepath.Join(onDisk(h, repoDir("a")), "_blobs")))
+			must(t, os.RemoveAll(filepath.Join(onDisk(h, repoDir("b")), "_blobs")))
 			h, address = handler(t, dir, Limits{})
 			must(t, h.Clean(t.Context(), late))
 			for _, blob := range []struct {
@@ -78,14 +78,14 @@ func TestUnreadableRepository(t *testing.T) {
 	h, address := handler(t, t.TempDir(), Limits{})
 	lost, orphan := pushBlob(t, address, "a", []byte("lost")), pushBlob(t, address, "b", []byte("orphan"))
 	pushManifest(t, address, "a", lost)
-	links := filepath.Join(h.repoDir("a"), "_blobs")
+	links := filepath.Join(onDisk(h, repoDir("a")), "_blobs")
 	must(t, os.RemoveAll(links))
 	must(t, os.WriteFile(links, nil, 0o600)) // a file cannot be listed
 	err := h.Clean(t.Context(), time.Now().Add(h.limits.UploadLife+time.Hour))
 	if err == nil || !strings.Contains(err.Error(), "clean repository a") || !strings.Contains(err.Error(), "no blob was removed") {
 		t.Errorf("%v, want the repository and what it costs", err)
 	}
-	if _, err := os.Stat(h.blobPath(lost)); err != nil {
+	if _, err := os.Stat(onDisk(h, blobPath(lost))); err != nil {
 		t.Error("a blob of the repository that cannot be listed was removed")
 	}
 	if status(t, address, "HEAD", "b/blobs/"+string(orphan)) != http.StatusNotFound {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"github.com/colonyfleet/colony/co/registry/storage/files"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -81,6 +82,9 @@ func TestBlobsAreOfTheirRepository(t *testing.T) {
 	}
 }
 
+// onDisk is where a file of a registry in a directory lies.
+func onDisk(h *Handler, file string) string { return h.store.(*files.Dir).Path(file) }
+
 // handler opens a registry whose garbage collection the test runs.
 func handler(t *testing.T, dir string, limits Limits) (*Handler, string) {
 	t.Helper()
@@ -97,7 +101,7 @@ func TestCleanRemovesWhatNothingNames(t *testing.T) {
 	named, shared, orphan := pushBlob(t, address, "a", []byte("named")), pushBlob(t, address, "a", []byte("shared")), pushBlob(t, address, "a", []byte("orphan"))
 	pushBlob(t, address, "b", []byte("shared"))
 	ofA, ofB := pushManifest(t, address, "a", named, shared), pushManifest(t, address, "b", shared)
-	there := func(d protocol.Digest) bool { _, err := os.Stat(h.blobPath(d)); return err == nil }
+	there := func(d protocol.Digest) bool { _, err := os.Stat(onDisk(h, blobPath(d))); return err == nil }
 	late := time.Now().Add(h.limits.UploadLife + time.Hour)
 
 	must(t, h.Clean(t.Context(), time.Now()))
@@ -198,12 +202,12 @@ func TestCrashBetweenBlobAndLink(t *testing.T) {
 	dir := t.TempDir()
 	h, address := handler(t, dir, Limits{})
 	d := protocol.DigestOf([]byte("x"))
-	must(t, os.WriteFile(h.blobPath(d), []byte("x"), 0o600))
+	must(t, os.WriteFile(onDisk(h, blobPath(d)), []byte("x"), 0o600))
 	if code := status(t, address, "GET", "a/blobs/"+string(d)); code != http.StatusNotFound {
 		t.Errorf("GET: %d, want 404", code)
 	}
 	must(t, h.Clean(t.Context(), time.Now().Add(h.limits.UploadLife+time.Hour)))
-	if _, err := os.Stat(h.blobPath(d)); err == nil {
+	if _, err := os.Stat(onDisk(h, blobPath(d))); err == nil {
 		t.Error("the blob was kept")
 	}
 	pushBlob(t, address, "a", []byte("x"))
@@ -280,17 +284,17 @@ func TestUploadsAreBounded(t *testing.T) {
 		t.Errorf("an upload past the limit: %d %s, want 429", code, body)
 	}
 	old := time.Now().Add(-h.limits.IdleUpload - time.Minute)
-	entries, err := os.ReadDir(h.uploadDir())
+	entries, err := os.ReadDir(onDisk(h, "uploads"))
 	must(t, err)
-	must(t, os.Chtimes(h.uploadPath(entries[0].Name()), old, old))
+	must(t, os.Chtimes(onDisk(h, "uploads/"+entries[0].Name()), old, old))
 	if code, _, body := do(t, "POST", url, nil); code != http.StatusAccepted {
 		t.Errorf("an upload in the place of an idle one: %d %s, want 202", code, body)
 	}
-	if entries, err = os.ReadDir(h.uploadDir()); err != nil || len(entries) != 2 {
+	if entries, err = os.ReadDir(onDisk(h, "uploads")); err != nil || len(entries) != 2 {
 		t.Errorf("uploads: %v %v, want 2", entries, err)
 	}
 	must(t, h.Clean(t.Context(), time.Now().Add(h.limits.UploadLife+time.Hour)))
-	if entries, err = os.ReadDir(h.uploadDir()); err != nil || len(entries) != 0 {
+	if entries, err = os.ReadDir(onDisk(h, "uploads")); err != nil || len(entries) != 0 {
 		t.Errorf("uploads after their life: %v %v, want none", entries, err)
 	}
 }

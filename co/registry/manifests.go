@@ -5,17 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
-	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/colonyfleet/colony/co/registry/artifact"
 	"github.com/colonyfleet/colony/co/registry/paging"
-	"github.com/colonyfleet/colony/internal/atomicfile"
-	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -48,8 +46,8 @@ func (h *Handler) resolve(name, ref string) (protocol.Digest, error) {
 	if strings.Contains(ref, ":") {
 		return parseDigest(ref)
 	}
-	b, err := os.ReadFile(h.tagPath(name, ref))
-	if errors.Is(err, os.ErrNotExist) {
+	b, err := h.store.Read(tagPath(name, ref))
+	if errors.Is(err, fs.ErrNotExist) {
 		return "", unknownManifest(name, ref)
 	}
 	if err != nil {
@@ -64,7 +62,7 @@ func unknownManifest(name, ref string) error {
 
 func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, name, ref string) error {
 	d, mediaType, body, err := h.readManifest(name, ref)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return unknownManifest(name, ref)
 	}
 	if err != nil {
@@ -81,18 +79,18 @@ func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, name, ref 
 }
 
 func (h *Handler) readManifest(name, ref string) (d protocol.Digest, mediaType string, body []byte, err error) {
-	if err := h.links.RLock(); err != nil {
+	if err := h.store.RLock(); err != nil {
 		return "", "", nil, err
 	}
-	defer h.links.RUnlock()
+	defer h.store.RUnlock()
 	if d, err = h.resolve(name, ref); err != nil {
 		return "", "", nil, err
 	}
-	media, err := os.ReadFile(h.manifestPath(name, d))
+	media, err := h.store.Read(manifestPath(name, d))
 	if err != nil {
 		return "", "", nil, err
 	}
-	body, err = os.ReadFile(h.blobPath(d))
+	body, err = h.store.Read(blobPath(d))
 	return d, string(media), body, err
 }
 
@@ -136,20 +134,20 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, name, ref 
 
 // admit stores a manifest of which everything is here.
 func (h *Handler) admit(name, ref, mediaType string, body []byte, m *artifact.Manifest) error {
-	if err := h.links.Lock(); err != nil {
+	if err := h.store.Lock(); err != nil {
 		return err
 	}
-	defer h.links.Unlock()
+	defer h.store.Unlock()
 	if err := h.complete(name, m); err != nil {
 		return err
 	}
-	if err := h.store(name, ref, mediaType, body, m); err != nil {
+	if err := h.record(name, ref, mediaType, body, m); err != nil {
 		return err
 	}
-	err := touch(h.blobPath(protocol.DigestOf(body)))
+	err := h.store.Touch(blobPath(protocol.DigestOf(body)))
 	for _, b := range m.Blobs() {
 		if d, bad := protocol.ParseDigest(b.Digest); bad == nil && len(b.URLs) == 0 {
-			err = errors.Join(err, touch(h.linkPath(name, d)))
+			err = errors.Join(err, h.store.Touch(linkPath(name, d)))
 		}
 	}
 	return err
@@ -163,7 +161,14 @@ func (h *Handler) complete(name string, m *artifact.Manifest) error {
 		if err != nil {
 			return err
 		}
-		if len(b.URLs) == 0 && !h.has(name, d) {
+		if len(b.URLs) > 0 {
+			continue
+		}
+		there, err := h.has(name, d)
+		if err != nil {
+			return err
+		}
+		if !there {
 			return refuse(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", "blob %s of the manifest is not in %s: push it first", d, name)
 		}
 	}
@@ -172,18 +177,22 @@ func (h *Handler) complete(name string, m *artifact.Manifest) error {
 		if err != nil {
 			return err
 		}
-		if _, err := os.Stat(h.manifestPath(name, d)); err != nil {
+		there, err := h.there(manifestPath(name, d))
+		if err != nil {
+			return err
+		}
+		if !there {
 			return refuse(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", "manifest %s of the index is not in %s: push it first", d, name)
 		}
 	}
 	return nil
 }
 
-// store writes the manifest, then what points to it; a crash between leaves bytes
+// record writes the manifest, then what points to it; a crash between leaves bytes
 // that nobody sees.
-func (h *Handler) store(name, ref, mediaType string, body []byte, m *artifact.Manifest) error {
+func (h *Handler) record(name, ref, mediaType string, body []byte, m *artifact.Manifest) error {
 	d := protocol.DigestOf(body)
-	if err := write(h.blobPath(d), body); err != nil {
+	if err := h.store.Write(blobPath(d), body); err != nil {
 		return err
 	}
 	if m.Subject != nil {
@@ -191,13 +200,13 @@ func (h *Handler) store(name, ref, mediaType string, body []byte, m *artifact.Ma
 			return err
 		}
 	}
-	if err := errors.Join(remove(h.removedPath(name, d)), write(h.manifestPath(name, d), []byte(mediaType))); err != nil {
+	if err := errors.Join(h.remove(removedPath(name, d)), h.store.Write(manifestPath(name, d), []byte(mediaType))); err != nil {
 		return err
 	}
 	if strings.Contains(ref, ":") {
 		return nil
 	}
-	return write(h.tagPath(name, ref), []byte(d))
+	return h.store.Write(tagPath(name, ref), []byte(d))
 }
 
 func (h *Handler) storeReferrer(name, mediaType string, body []byte, m *artifact.Manifest) error {
@@ -216,14 +225,7 @@ func (h *Handler) storeReferrer(name, mediaType string, body []byte, m *artifact
 	if err != nil {
 		return fmt.Errorf("encode referrer: %w", err)
 	}
-	return write(filepath.Join(h.referrerDir(name, subject), hexOf(d)), entry)
-}
-
-func write(path string, content []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return fmt.Errorf("create folder: %w", err)
-	}
-	return atomicfile.Write(disk.OS, path, content, 0o640)
+	return h.store.Write(path.Join(referrerDir(name, subject), hexOf(d)), entry)
 }
 
 // deleteManifest removes a tag, or a manifest with all tags that name it. Blobs
@@ -237,10 +239,10 @@ func (h *Handler) deleteManifest(w http.ResponseWriter, name, ref string) error 
 }
 
 func (h *Handler) dropManifest(name, ref string) error {
-	if err := h.links.Lock(); err != nil {
+	if err := h.store.Lock(); err != nil {
 		return err
 	}
-	defer h.links.Unlock()
+	defer h.store.Unlock()
 	d, err := h.resolve(name, ref)
 	if err != nil {
 		return err
@@ -253,18 +255,18 @@ func (h *Handler) dropManifest(name, ref string) error {
 		}
 		for _, tag := range tags {
 			if at, err := h.resolve(name, tag); err == nil && at == d {
-				removed = append(removed, h.tagPath(name, tag))
+				removed = append(removed, tagPath(name, tag))
 			}
 		}
 		removed = append(removed, h.linksOf(name, d)...)
 	} else {
-		removed = append(removed, h.tagPath(name, ref))
+		removed = append(removed, tagPath(name, ref))
 	}
-	for i, path := range removed {
-		switch err := os.Remove(path); {
-		case errors.Is(err, os.ErrNotExist) && i == len(removed)-1:
+	for i, file := range removed {
+		switch err := h.store.Remove(file); {
+		case errors.Is(err, fs.ErrNotExist) && i == len(removed)-1:
 			return unknownManifest(name, ref)
-		case err != nil && !errors.Is(err, os.ErrNotExist):
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return fault(err)
 		}
 	}
@@ -275,34 +277,35 @@ func (h *Handler) dropManifest(name, ref string) error {
 // one, its entry there, and last its link.
 func (h *Handler) linksOf(name string, d protocol.Digest) (files []string) {
 	var m artifact.Manifest
-	if body, err := os.ReadFile(h.blobPath(d)); err == nil && json.Unmarshal(body, &m) == nil && m.Subject != nil {
+	if body, err := h.store.Read(blobPath(d)); err == nil && json.Unmarshal(body, &m) == nil && m.Subject != nil {
 		if subject, err := protocol.ParseDigest(m.Subject.Digest); err == nil {
-			files = append(files, filepath.Join(h.referrerDir(name, subject), hexOf(d)))
+			files = append(files, path.Join(referrerDir(name, subject), hexOf(d)))
 		}
 	}
-	return append(files, h.manifestPath(name, d))
+	return append(files, manifestPath(name, d))
 }
 
 func (h *Handler) tagsOf(name string) ([]string, error) {
-	if _, err := os.Stat(h.repoDir(name)); errors.Is(err, os.ErrNotExist) {
+	all, err := h.names(repoDir(name))
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
 		return nil, refuse(http.StatusNotFound, "NAME_UNKNOWN", "no repository %s", name)
 	}
-	return list(filepath.Join(h.repoDir(name), "_tags"))
+	return h.names(path.Join(repoDir(name), "_tags"))
 }
 
-// list returns the names in a directory that may be missing, sorted.
-func list(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+// names returns what is in a folder that may be missing, sorted.
+func (h *Handler) names(folder string) ([]string, error) {
+	list, err := h.store.List(folder)
+	if err != nil {
 		return nil, fault(err)
 	}
-	names := []string{}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") { // a file that is being written
-			names = append(names, e.Name())
-		}
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].Name
 	}
-	slices.Sort(names)
 	return names, nil
 }
 
@@ -342,11 +345,17 @@ func (h *Handler) catalog(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fault(err)
 	}
-	names = slices.DeleteFunc(names, func(name string) bool {
-		_, err := os.Stat(filepath.Join(h.repoDir(name), "_manifests"))
-		return err != nil
-	})
-	if names, err = page(w, r, names); err != nil {
+	named := []string{} // those of which there was ever a manifest
+	for _, name := range names {
+		all, err := h.names(repoDir(name))
+		if err != nil {
+			return err
+		}
+		if slices.Contains(all, "_manifests") {
+			named = append(named, name)
+		}
+	}
+	if names, err = page(w, r, named); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -376,19 +385,19 @@ func (h *Handler) referrers(w http.ResponseWriter, r *http.Request, name, ref st
 }
 
 func (h *Handler) readReferrers(name string, subject protocol.Digest, artifactType string) ([]artifact.Descriptor, error) {
-	if err := h.links.RLock(); err != nil {
+	if err := h.store.RLock(); err != nil {
 		return nil, err
 	}
-	defer h.links.RUnlock()
-	dir := h.referrerDir(name, subject)
-	files, err := list(dir)
+	defer h.store.RUnlock()
+	dir := referrerDir(name, subject)
+	files, err := h.names(dir)
 	if err != nil {
 		return nil, err
 	}
 	found := []artifact.Descriptor{}
 	for _, f := range files {
 		var d artifact.Descriptor
-		b, err := os.ReadFile(filepath.Join(dir, f))
+		b, err := h.store.Read(path.Join(dir, f))
 		if err == nil {
 			err = json.Unmarshal(b, &d)
 		}

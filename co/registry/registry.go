@@ -18,15 +18,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
+	"path"
 	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/colonyfleet/colony/internal/filelock"
+	"github.com/colonyfleet/colony/co/registry/storage"
+	"github.com/colonyfleet/colony/co/registry/storage/files"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -36,9 +36,9 @@ var (
 	uploadForm = regexp.MustCompile(`^[a-z2-7]{26}$`)
 )
 
-// A Handler serves the OCI distribution API (1.1) under /v2/ from one directory.
-// All that it confirmed is on disk; a kill loses nothing. It may be used
-// concurrently, by several processes, of several machines where the directory is on a file system that they share and that has the locks of flock(2), such as NFS 4. No lock is held while a request reads from or writes
+// A Handler serves the OCI distribution API (1.1) under /v2/ from a storage.
+// All that it confirmed is stored; a kill loses nothing. It may be used
+// concurrently, by several processes, of several machines where they share the storage. No lock is held while a request reads from or writes
 // to its client.
 //
 // A blob is stored once and linked into each repository that it was pushed to or
@@ -46,17 +46,14 @@ var (
 //
 // It has no access control: who mounts it decides who may write.
 type Handler struct {
-	dir    string
+	// store keeps it all. Its lock guards the small files of repositories, where several
+	// change together, and the removal of blobs.
+	store  storage.Storage
 	log    *slog.Logger
 	limits Limits
 	guard  Guard // nil: nothing is kept from being removed
 
-	// links guards the small files of repositories, where several change together,
-	// and the removal of blobs.
-	links  *filelock.RW
-	busyMu sync.Mutex // guards what follows
-	// busy holds the ids of uploads that a request is writing to.
-	busy map[string]bool
+	begin sync.Mutex // held while an upload begins, so that their number is bounded
 }
 
 // Limits bound what clients may leave in a registry. Zero fields mean the defaults.
@@ -81,23 +78,23 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// NewHandler opens the registry in dir, which is created where it is missing. A
-// directory of a version without links gets them from its manifests. logger may be nil.
+// NewHandler opens the registry in dir, which is created where it is missing. logger may be nil.
 func NewHandler(dir string, limits Limits, logger *slog.Logger) (*Handler, error) {
+	store, err := files.Open(dir)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.Unavailable, "open registry: %w", err)
+	}
+	return Open(store, limits, logger)
+}
+
+// Open opens the registry in a storage. One of a version without links gets them from its
+// manifests. logger may be nil.
+func Open(store storage.Storage, limits Limits, logger *slog.Logger) (*Handler, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{dir: dir, log: logger, limits: limits.withDefaults(), busy: map[string]bool{}}
-	for _, d := range []string{h.blobDir(), h.uploadDir(), h.repoDir("")} {
-		if err := os.MkdirAll(d, 0o750); err != nil {
-			return nil, protocol.Errorf(protocol.Unavailable, "open registry: %w", err)
-		}
-	}
-	var err error
-	if h.links, err = filelock.OpenRW(filepath.Join(dir, "lock")); err == nil {
-		err = errors.Join(h.removeOldUploads(time.Now()), h.migrate())
-	}
-	if err != nil {
+	h := &Handler{store: store, log: logger, limits: limits.withDefaults()}
+	if err := errors.Join(h.removeOldUploads(time.Now()), h.migrate()); err != nil {
 		return nil, protocol.Errorf(protocol.Unavailable, "open registry: %w", err)
 	}
 	return h, nil
@@ -106,33 +103,29 @@ func NewHandler(dir string, limits Limits, logger *slog.Logger) (*Handler, error
 // Files:
 //
 //	blobs/sha256/<hex>                             layers, configs, manifests
-//	uploads/<id>                                   unfinished uploads
 //	linked                                         there since all blobs in use have links
-//	lock, cleaning                                 locks between the processes that share the directory
 //	repositories/<name>/_blobs/<hex>               empty: the blob is of this repository
 //	repositories/<name>/_manifests/<hex>           media type of a manifest
 //	repositories/<name>/_tags/<tag>                digest of a manifest
 //	repositories/<name>/_removed/<hex>             empty: removed by its names, to be collected
 //	repositories/<name>/_referrers/<hex>/<hex>     descriptor of a manifest whose subject is the first
-func (h *Handler) blobDir() string                   { return filepath.Join(h.dir, "blobs", "sha256") }
-func (h *Handler) uploadDir() string                 { return filepath.Join(h.dir, "uploads") }
-func (h *Handler) repoDir(name string) string        { return filepath.Join(h.dir, "repositories", name) }
-func (h *Handler) blobPath(d protocol.Digest) string { return filepath.Join(h.blobDir(), hexOf(d)) }
+const blobDir = "blobs/sha256"
 
-func (h *Handler) manifestPath(name string, d protocol.Digest) string {
-	return filepath.Join(h.repoDir(name), "_manifests", hexOf(d))
+func repoDir(name string) string        { return path.Join("repositories", name) }
+func blobPath(d protocol.Digest) string { return path.Join(blobDir, hexOf(d)) }
+
+func manifestPath(name string, d protocol.Digest) string {
+	return path.Join(repoDir(name), "_manifests", hexOf(d))
 }
 
-func (h *Handler) tagPath(name, tag string) string {
-	return filepath.Join(h.repoDir(name), "_tags", tag)
+func tagPath(name, tag string) string { return path.Join(repoDir(name), "_tags", tag) }
+
+func referrerDir(name string, subject protocol.Digest) string {
+	return path.Join(repoDir(name), "_referrers", hexOf(subject))
 }
 
-func (h *Handler) referrerDir(name string, subject protocol.Digest) string {
-	return filepath.Join(h.repoDir(name), "_referrers", hexOf(subject))
-}
-
-func (h *Handler) linkPath(name string, d protocol.Digest) string {
-	return filepath.Join(h.repoDir(name), "_blobs", hexOf(d))
+func linkPath(name string, d protocol.Digest) string {
+	return path.Join(repoDir(name), "_blobs", hexOf(d))
 }
 
 func hexOf(d protocol.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }
@@ -155,7 +148,7 @@ func refuse(status int, code, format string, args ...any) error {
 	return &refusal{status: status, code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// fault turns an error of the file system into what a client may see.
+// fault turns an error of the storage into what a client may see.
 func fault(err error) error {
 	if err == nil {
 		return nil
@@ -166,7 +159,10 @@ func fault(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return &refusal{status: http.StatusInsufficientStorage, code: "UNKNOWN", message: "the registry's disk is full", cause: err}
 	}
-	return &refusal{status: http.StatusInternalServerError, code: "UNKNOWN", message: "the registry cannot use its disk", cause: err}
+	if errors.Is(err, storage.ErrUnreachable) || protocol.KindOf(err) == protocol.Unavailable {
+		return &refusal{status: http.StatusServiceUnavailable, code: "UNKNOWN", message: "the registry cannot use its storage: try again later", cause: err}
+	}
+	return &refusal{status: http.StatusInternalServerError, code: "UNKNOWN", message: "the registry cannot use its storage", cause: err}
 }
 
 // ServeHTTP answers one request.

@@ -3,9 +3,9 @@ package registry
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net/http"
-	"os"
-	"path/filepath"
+	"path"
 	"time"
 
 	"github.com/colonyfleet/colony/co/registry/graph"
@@ -27,8 +27,8 @@ func (h *Handler) allow(ctx context.Context, r graph.Removal) error {
 	return h.guard(ctx, r)
 }
 
-func (h *Handler) removedPath(name string, d protocol.Digest) string {
-	return filepath.Join(h.repoDir(name), "_removed", hexOf(d))
+func removedPath(name string, d protocol.Digest) string {
+	return path.Join(repoDir(name), "_removed", hexOf(d))
 }
 
 // Entries lists what a repository holds, or all of them where name is "", sorted by
@@ -48,8 +48,8 @@ func (h *Handler) Entries(ctx context.Context, name string) ([]graph.Entry, erro
 		}
 		r, _ := h.read(n)
 		for _, e := range r.Entries() {
-			if info, err := os.Stat(h.removedPath(n, e.Digest)); err == nil && e.Tag == "" {
-				e.Removed = info.ModTime()
+			if info, err := h.store.Stat(removedPath(n, e.Digest)); err == nil && e.Tag == "" {
+				e.Removed = info.Used
 			}
 			all = append(all, e)
 		}
@@ -79,27 +79,27 @@ func (h *Handler) Remove(ctx context.Context, name, ref string) (graph.Removal, 
 	if err != nil {
 		return r, err
 	}
-	if err := h.links.Lock(); err != nil {
+	if err := h.store.Lock(); err != nil {
 		return r, err
 	}
-	defer h.links.Unlock()
+	defer h.store.Unlock()
 	for _, d := range r.Manifests { // first: a crash leaves nothing that is never collected
-		if err := write(h.removedPath(name, d), nil); err != nil {
+		if err := h.store.Write(removedPath(name, d), nil); err != nil {
 			return r, protocol.Errorf(protocol.Unavailable, "remove %s: %w", graph.Reference(name, ref), err)
 		}
 	}
 	for _, tag := range r.Tags {
-		err = errors.Join(err, remove(h.tagPath(name, tag)))
+		err = errors.Join(err, h.remove(tagPath(name, tag)))
 	}
-	if err = errors.Join(err, syncDir(h.repoDir(name))); err != nil {
+	if err != nil {
 		return r, protocol.Errorf(protocol.Unavailable, "remove %s: %w", graph.Reference(name, ref), err)
 	}
 	return r, nil
 }
 
 // remove removes a file that may be missing.
-func remove(path string) error {
-	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+func (h *Handler) remove(file string) error {
+	if err := h.store.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -107,10 +107,10 @@ func remove(path string) error {
 
 // read reads what a repository holds.
 func (h *Handler) read(name string) (r *graph.Repository, unread []error) {
-	if err := h.links.RLock(); err != nil {
+	if err := h.store.RLock(); err != nil {
 		return &graph.Repository{Name: name}, []error{err}
 	}
-	defer h.links.RUnlock()
+	defer h.store.RUnlock()
 	r, _, unread = h.contents(name)
 	return r, unread
 }
@@ -118,18 +118,18 @@ func (h *Handler) read(name string) (r *graph.Repository, unread []error) {
 // removeOld removes the manifests of a repository that were removed by their names before a
 // time. One that has a name again, or that something needs, stays.
 func (h *Handler) removeOld(ctx context.Context, name string, before time.Time) error {
-	marks, err := os.ReadDir(filepath.Join(h.repoDir(name), "_removed"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	marks, err := h.store.List(path.Join(repoDir(name), "_removed"))
+	if err != nil || len(marks) == 0 {
+		return err
 	}
 	r, unread := h.read(name)
 	for _, e := range marks {
 		if len(unread) > 0 {
 			return nil // an index among them may name it
 		}
-		d := protocol.Digest("sha256:" + e.Name())
+		d := protocol.Digest("sha256:" + e.Name)
 		old := graph.Removal{Repository: name, Manifests: r.Orphans(d)}
-		if !older(e, before) || len(r.TagsOf(d)) > 0 || len(old.Manifests) == 0 {
+		if !e.Used.Before(before) || len(r.TagsOf(d)) > 0 || len(old.Manifests) == 0 {
 			continue
 		}
 		if err := h.allow(ctx, old); err != nil {
@@ -141,27 +141,34 @@ func (h *Handler) removeOld(ctx context.Context, name string, before time.Time) 
 		}
 		r, unread = h.read(name) // what an index named may go now
 	}
-	return err
+	return nil
 }
 
 // drop removes a manifest that was removed by its name, unless it has one again.
 func (h *Handler) drop(name string, d protocol.Digest) error {
-	if err := h.links.Lock(); err != nil {
+	if err := h.store.Lock(); err != nil {
 		return err
 	}
-	defer h.links.Unlock()
+	defer h.store.Unlock()
 	r, _, unread := h.contents(name)
-	if _, err := os.Stat(h.removedPath(name, d)); err != nil || len(unread) > 0 || len(r.TagsOf(d)) > 0 {
-		return nil //nolint:nilerr // it was pushed again meanwhile
+	marked, err := h.there(removedPath(name, d))
+	if !marked || len(unread) > 0 || len(r.TagsOf(d)) > 0 {
+		return err // it was pushed again meanwhile
 	}
-	var err error
+	if err := h.store.Held(); err != nil {
+		return err
+	}
 	for _, d := range r.Orphans(d) {
 		for _, file := range h.linksOf(name, d) {
-			err = errors.Join(err, remove(file))
+			err = errors.Join(err, h.remove(file))
 		}
-		err = errors.Join(err, os.RemoveAll(h.referrerDir(name, d)))
+		referrers, listErr := h.names(referrerDir(name, d))
+		for _, hex := range referrers {
+			err = errors.Join(err, h.remove(path.Join(referrerDir(name, d), hex)))
+		}
+		err = errors.Join(err, listErr)
 	}
-	return errors.Join(err, remove(h.removedPath(name, d)))
+	return errors.Join(err, h.remove(removedPath(name, d)))
 }
 
 // guardDelete refuses to delete a tag or a manifest that something needs.

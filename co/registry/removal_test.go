@@ -42,7 +42,7 @@ func TestRemove(t *testing.T) {
 	}
 	must(t, h.Clean(t.Context(), late))
 	for _, d := range []protocol.Digest{image, only} {
-		if _, err := os.Stat(h.blobPath(d)); !os.IsNotExist(err) {
+		if _, err := os.Stat(onDisk(h, blobPath(d))); !os.IsNotExist(err) {
 			t.Errorf("%s is kept: %v", d, err)
 		}
 	}

@@ -122,7 +122,7 @@ func TestCleanIsForOne(t *testing.T) {
 	second, _ := handler(t, dir, Limits{})
 	orphan := pushBlob(t, address, "a", []byte("orphan"))
 	late := time.Now().Add(first.limits.UploadLife + time.Hour)
-	alone, err := first.alone()
+	alone, err := first.store.Alone()
 	must(t, err)
 	must(t, second.Clean(t.Context(), late))
 	if code := status(t, address, "HEAD", "a/blobs/"+string(orphan)); code != http.StatusOK {
@@ -152,10 +152,10 @@ func TestCleanFindsUseOfAnotherProcess(t *testing.T) {
 	} {
 		repo := strings.NewReplacer(" ", "-", ",", "").Replace(name)
 		d := pushBlob(t, address, repo, []byte(repo))
-		must(t, os.Chtimes(h.linkPath(repo, d), old, old))
-		must(t, os.Chtimes(h.blobPath(d), old, old))
+		must(t, os.Chtimes(onDisk(h, linkPath(repo, d)), old, old))
+		must(t, os.Chtimes(onDisk(h, blobPath(d)), old, old))
 		use(repo, d)
-		if removed, err := h.removeIfUnused(h.linkPath(repo, d), old.Add(time.Minute)); removed || err != nil {
+		if removed, err := h.removeIfUnused(linkPath(repo, d), old.Add(time.Minute)); removed || err != nil {
 			t.Errorf("%s: its link was removed: %v", name, err)
 		}
 	}

@@ -1,19 +1,16 @@
 package registry
 
 import (
+	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/colonyfleet/colony/internal/filelock"
+	"github.com/colonyfleet/colony/co/registry/storage"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -37,7 +34,7 @@ func (h *Handler) startUpload(w http.ResponseWriter, r *http.Request, name strin
 	}
 	if digest := r.URL.Query().Get("digest"); digest != "" {
 		if err := h.finishUpload(w, r, name, id); err != nil {
-			_ = os.Remove(h.uploadPath(id)) // the client does not know its name
+			_ = h.store.Drop(id) // the client does not know its name
 			return err
 		}
 		return nil
@@ -50,39 +47,35 @@ func (h *Handler) startUpload(w http.ResponseWriter, r *http.Request, name strin
 // newUpload creates an empty upload. The number of uploads is bounded: past it the one
 // that was idle for the longest is given up, where it was idle for long enough.
 func (h *Handler) newUpload() (string, error) {
-	h.busyMu.Lock()
-	defer h.busyMu.Unlock()
+	h.begin.Lock()
+	defer h.begin.Unlock()
 	if err := h.roomForUpload(time.Now()); err != nil {
 		return "", err
 	}
 	id := strings.ToLower(rand.Text())
-	f, err := os.OpenFile(h.uploadPath(id), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
-	if err != nil {
-		return "", fmt.Errorf("begin upload: %w", err)
-	}
-	return id, f.Close()
+	return id, h.store.Begin(id)
 }
 
-// roomForUpload makes room for one more upload. The caller holds busyMu.
+// roomForUpload makes room for one more upload. The caller holds begin.
 func (h *Handler) roomForUpload(now time.Time) error {
-	entries, err := os.ReadDir(h.uploadDir())
+	list, err := h.store.Unfinished()
 	if err != nil {
-		return fmt.Errorf("read uploads: %w", err)
+		return fmt.Errorf("list uploads: %w", err)
 	}
-	if len(entries) < h.limits.Uploads {
+	if len(list) < h.limits.Uploads {
 		return nil
 	}
 	oldest, at := "", now.Add(-h.limits.IdleUpload)
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && !h.busy[e.Name()] && !info.ModTime().After(at) {
-			oldest, at = e.Name(), info.ModTime()
+	for _, u := range list {
+		if !u.Busy && !u.Used.After(at) {
+			oldest, at = u.Name, u.Used
 		}
 	}
 	if oldest == "" {
 		return refuse(http.StatusTooManyRequests, "TOOMANYREQUESTS",
-			"there are %d unfinished uploads, which is the limit: finish or cancel one, or try again later", len(entries))
+			"there are %d unfinished uploads, which is the limit: finish or cancel one, or try again later", len(list))
 	}
-	if err := os.Remove(h.uploadPath(oldest)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := h.store.Drop(oldest); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("give up idle upload: %w", err)
 	}
 	return nil
@@ -90,18 +83,15 @@ func (h *Handler) roomForUpload(now time.Time) error {
 
 // removeOldUploads removes the uploads that nobody wrote to for their life.
 func (h *Handler) removeOldUploads(now time.Time) error {
-	entries, err := os.ReadDir(h.uploadDir())
+	list, err := h.store.Unfinished()
 	if err != nil {
-		return fmt.Errorf("read uploads: %w", err)
+		return fmt.Errorf("list uploads: %w", err)
 	}
-	h.busyMu.Lock()
-	defer h.busyMu.Unlock()
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || h.busy[e.Name()] || now.Sub(info.ModTime()) < h.limits.UploadLife {
+	for _, u := range list {
+		if u.Busy || now.Sub(u.Used) < h.limits.UploadLife {
 			continue
 		}
-		if err := os.Remove(h.uploadPath(e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := h.store.Drop(u.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove old upload: %w", err)
 		}
 	}
@@ -111,8 +101,6 @@ func (h *Handler) removeOldUploads(now time.Time) error {
 func (h *Handler) tooLarge() error {
 	return refuse(http.StatusRequestEntityTooLarge, "SIZE_INVALID", "the blob is larger than %d bytes, the limit of this registry", h.limits.BlobBytes)
 }
-
-func (h *Handler) uploadPath(id string) string { return filepath.Join(h.uploadDir(), id) }
 
 func (h *Handler) progress(w http.ResponseWriter, name, id string, size int64) {
 	w.Header().Set("Location", "/v2/"+name+"/blobs/uploads/"+id)
@@ -133,22 +121,19 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request, name, id string
 	if !uploadForm.MatchString(id) {
 		return refuse(http.StatusNotFound, "BLOB_UPLOAD_UNKNOWN", "no such upload")
 	}
-	info, err := os.Stat(h.uploadPath(id))
-	if errors.Is(err, os.ErrNotExist) {
-		return refuse(http.StatusNotFound, "BLOB_UPLOAD_UNKNOWN", "no such upload: begin again")
-	}
+	size, err := h.store.Uploaded(id)
 	if err != nil {
-		return fault(err)
+		return uploadFault(err)
 	}
 	switch r.Method {
 	case http.MethodGet:
-		h.progress(w, name, id, info.Size())
+		h.progress(w, name, id, size)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPatch:
 		size, err := h.appendUpload(r, id)
 		if err != nil {
-			return fault(err)
+			return err
 		}
 		h.progress(w, name, id, size)
 		w.WriteHeader(http.StatusAccepted)
@@ -156,8 +141,8 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request, name, id string
 	case http.MethodPut:
 		return h.finishUpload(w, r, name, id)
 	case http.MethodDelete:
-		if err := os.Remove(h.uploadPath(id)); err != nil {
-			return fault(err)
+		if err := h.store.Drop(id); err != nil {
+			return uploadFault(err)
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -165,62 +150,40 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request, name, id string
 	return notAllowed()
 }
 
-// claim makes a request the only one that writes to an upload.
-func (h *Handler) claim(id string) (release func(), err error) {
-	h.busyMu.Lock()
-	defer h.busyMu.Unlock()
-	if h.busy[id] {
-		return nil, refuse(http.StatusRequestedRangeNotSatisfiable, "BLOB_UPLOAD_INVALID", "another request writes to this upload")
+// uploadFault turns an error of an upload into what a client may see.
+func uploadFault(err error) error {
+	if mismatch, ok := errors.AsType[*storage.MismatchError](err); ok {
+		return refuse(http.StatusBadRequest, "DIGEST_INVALID", "%s", mismatch)
 	}
-	alone, err := filelock.Try(h.uploadPath(id)) // of another process
 	switch {
-	case errors.Is(err, filelock.ErrHeld):
-		return nil, refuse(http.StatusRequestedRangeNotSatisfiable, "BLOB_UPLOAD_INVALID", "another request writes to this upload")
-	case errors.Is(err, os.ErrNotExist):
-		return nil, refuse(http.StatusNotFound, "BLOB_UPLOAD_UNKNOWN", "no such upload: begin again")
-	case err != nil:
-		return nil, err
+	case errors.Is(err, storage.ErrBusy):
+		return refuse(http.StatusRequestedRangeNotSatisfiable, "BLOB_UPLOAD_INVALID", "%s", storage.ErrBusy)
+	case errors.Is(err, fs.ErrNotExist):
+		return refuse(http.StatusNotFound, "BLOB_UPLOAD_UNKNOWN", "no such upload: begin again")
 	}
-	h.busy[id] = true
-	return func() {
-		h.busyMu.Lock()
-		defer h.busyMu.Unlock()
-		delete(h.busy, id)
-		_ = alone.Close() // the file may be a blob now
-	}, nil
+	return fault(err)
 }
 
-// appendUpload adds the body of a request and returns the new size. A part that was
-// cut off is taken back, so that the client's count and ours agree.
+// appendUpload adds the body of a request and returns the new size. An upload that is too
+// large is given up.
 func (h *Handler) appendUpload(r *http.Request, id string) (int64, error) {
-	release, err := h.claim(id)
+	size, err := h.store.Append(r.Context(), id, r.Body, func(before int64) (int64, error) {
+		if err := checkRange(r.Header.Get("Content-Range"), before); err != nil {
+			return 0, err
+		}
+		room := h.limits.BlobBytes - before
+		if r.ContentLength > room {
+			return 0, storage.ErrTooLarge
+		}
+		return room, nil
+	})
+	if errors.Is(err, storage.ErrTooLarge) {
+		return 0, errors.Join(h.tooLarge(), h.store.Drop(id))
+	}
 	if err != nil {
-		return 0, err
+		return 0, uploadFault(err)
 	}
-	defer release()
-	f, err := os.OpenFile(h.uploadPath(id), os.O_WRONLY, 0)
-	if err != nil {
-		return 0, fmt.Errorf("open upload: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // flushed when the upload is finished
-	before, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return 0, fmt.Errorf("open upload: %w", err)
-	}
-	if err := checkRange(r.Header.Get("Content-Range"), before); err != nil {
-		return 0, err
-	}
-	if r.ContentLength > h.limits.BlobBytes-before {
-		return 0, errors.Join(h.tooLarge(), os.Remove(h.uploadPath(id)))
-	}
-	n, err := io.Copy(f, io.LimitReader(r.Body, h.limits.BlobBytes-before+1))
-	if err != nil {
-		return 0, errors.Join(fmt.Errorf("write upload: %w", err), f.Truncate(before))
-	}
-	if before+n > h.limits.BlobBytes {
-		return 0, errors.Join(h.tooLarge(), os.Remove(h.uploadPath(id)))
-	}
-	return before + n, nil
+	return size, nil
 }
 
 func checkRange(header string, size int64) error {
@@ -242,47 +205,38 @@ func (h *Handler) finishUpload(w http.ResponseWriter, r *http.Request, name, id 
 		return err
 	}
 	if _, err := h.appendUpload(r, id); err != nil {
-		return fault(err)
-	}
-	release, err := h.claim(id)
-	if err != nil {
 		return err
 	}
-	defer release()
-	if err := h.seal(name, id, want); err != nil {
-		return fault(err)
+	for range sealings {
+		if err = h.seal(r.Context(), name, id, want); !errors.Is(err, storage.ErrRemoved) {
+			break
+		}
+	}
+	if _, ok := errors.AsType[*storage.MismatchError](err); ok {
+		_ = h.store.Drop(id) // it goes with its life otherwise
+	}
+	if err != nil {
+		return uploadFault(err)
 	}
 	return created(w, name, want)
 }
 
+// sealings is how often a blob is sealed that a garbage collection removes before it has a link.
+const sealings = 3
+
 // seal checks an upload and makes it a blob of a repository. A crash in between leaves
 // a blob without a link, which the next garbage collection removes.
-func (h *Handler) seal(name, id string, want protocol.Digest) error {
-	f, err := os.OpenFile(h.uploadPath(id), os.O_RDWR, 0)
+func (h *Handler) seal(ctx context.Context, name, id string, want protocol.Digest) (err error) {
+	sealed, err := h.store.Seal(ctx, id, want, blobPath(want))
 	if err != nil {
-		return fmt.Errorf("open upload: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // it was flushed
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return fmt.Errorf("read upload: %w", err)
-	}
-	if got := protocol.Digest("sha256:" + hex.EncodeToString(sum.Sum(nil))); got != want {
-		return errors.Join(
-			refuse(http.StatusBadRequest, "DIGEST_INVALID", "the upload has digest %s, not %s", got, want),
-			os.Remove(h.uploadPath(id)))
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("flush upload: %w", err)
-	}
-	if err := h.links.RLock(); err != nil {
 		return err
 	}
-	defer h.links.RUnlock()
-	if err := os.Rename(h.uploadPath(id), h.blobPath(want)); err != nil {
-		return fmt.Errorf("name blob: %w", err)
+	defer func() { err = errors.Join(err, sealed.Close()) }()
+	if err := h.store.RLock(); err != nil {
+		return err
 	}
-	if err := syncDir(h.blobDir()); err != nil {
+	defer h.store.RUnlock()
+	if err := sealed.Place(); err != nil {
 		return err
 	}
 	return h.link(name, want)
