@@ -90,18 +90,36 @@ func handler(t *testing.T, dir string, limits Limits) (*Handler, string) {
 	t.Helper()
 	h, err := NewHandler(dir, limits, nil)
 	must(t, err)
+	return h, serving(t, h)
+}
+
+// serving returns the address of a registry.
+func serving(t *testing.T, h *Handler) string {
+	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	return h, strings.TrimPrefix(s.URL, "http://")
+	return strings.TrimPrefix(s.URL, "http://")
 }
 
 func TestCleanRemovesWhatNothingNames(t *testing.T) {
 	t.Parallel()
-	h, address := handler(t, t.TempDir(), Limits{})
+	t.Run("of a directory", func(t *testing.T) {
+		t.Parallel()
+		h, address := handler(t, t.TempDir(), Limits{})
+		removesWhatNothingNames(t, h, address)
+	})
+	t.Run("of a bucket", func(t *testing.T) {
+		t.Parallel()
+		h := bucket(t)[0]
+		removesWhatNothingNames(t, h, serving(t, h))
+	})
+}
+
+func removesWhatNothingNames(t *testing.T, h *Handler, address string) {
 	named, shared, orphan := pushBlob(t, address, "a", []byte("named")), pushBlob(t, address, "a", []byte("shared")), pushBlob(t, address, "a", []byte("orphan"))
 	pushBlob(t, address, "b", []byte("shared"))
 	ofA, ofB := pushManifest(t, address, "a", named, shared), pushManifest(t, address, "b", shared)
-	there := func(d protocol.Digest) bool { _, err := os.Stat(onDisk(h, blobPath(d))); return err == nil }
+	there := func(d protocol.Digest) bool { there, err := h.there(blobPath(d)); must(t, err); return there }
 	late := time.Now().Add(h.limits.UploadLife + time.Hour)
 
 	must(t, h.Clean(t.Context(), time.Now()))
@@ -136,24 +154,30 @@ func TestCleanBesidePushes(t *testing.T) {
 	t.Run("of one process", func(t *testing.T) {
 		t.Parallel()
 		h, address := handler(t, t.TempDir(), Limits{})
-		cleanBesidePushes(t, h, address)
+		cleanBesidePushes(t, h, 0, address)
 	})
 	t.Run("of two processes", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		_, a := handler(t, dir, Limits{})
 		h, b := handler(t, dir, Limits{})
-		cleanBesidePushes(t, h, a, b)
+		cleanBesidePushes(t, h, 0, a, b)
+	})
+	t.Run("of two processes with a bucket", func(t *testing.T) {
+		t.Parallel()
+		handlers := bucket(t)
+		// The times of objects are whole seconds.
+		cleanBesidePushes(t, handlers[1], 2*time.Second, serving(t, handlers[0]), serving(t, handlers[1]))
 	})
 }
 
-// cleanBesidePushes has h collect whatever nothing names, and clients push to one address, and look at another.
-func cleanBesidePushes(t *testing.T, h *Handler, addresses ...string) {
+// cleanBesidePushes has h collect whatever nothing names and is older than an age, and clients push to one address, and look at another.
+func cleanBesidePushes(t *testing.T, h *Handler, age time.Duration, addresses ...string) {
 	ctx, stop := context.WithCancel(t.Context())
 	var cleaning sync.WaitGroup
 	cleaning.Go(func() {
 		for ctx.Err() == nil {
-			if err := h.collect(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			if err := h.collect(ctx, time.Now().Add(-age)); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		}

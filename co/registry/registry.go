@@ -159,7 +159,7 @@ func fault(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return &refusal{status: http.StatusInsufficientStorage, code: "UNKNOWN", message: "the registry's disk is full", cause: err}
 	}
-	if errors.Is(err, storage.ErrUnreachable) || protocol.KindOf(err) == protocol.Unavailable {
+	if protocol.KindOf(err) == protocol.Unavailable {
 		return &refusal{status: http.StatusServiceUnavailable, code: "UNKNOWN", message: "the registry cannot use its storage: try again later", cause: err}
 	}
 	return &refusal{status: http.StatusInternalServerError, code: "UNKNOWN", message: "the registry cannot use its storage", cause: err}

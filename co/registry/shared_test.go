@@ -24,10 +24,22 @@ func replicas(t *testing.T) (a, b string) {
 	return a, b
 }
 
-// TestReplicasOfOneDirectory uses two registries in turn, as a load balancer does.
-func TestReplicasOfOneDirectory(t *testing.T) {
+// TestReplicas uses two registries in turn, as a load balancer does.
+func TestReplicas(t *testing.T) {
 	t.Parallel()
-	a, b := replicas(t)
+	t.Run("of one directory", func(t *testing.T) {
+		t.Parallel()
+		a, b := replicas(t)
+		inTurn(t, a, b)
+	})
+	t.Run("of one bucket", func(t *testing.T) {
+		t.Parallel()
+		handlers := bucket(t)
+		inTurn(t, serving(t, handlers[0]), serving(t, handlers[1]))
+	})
+}
+
+func inTurn(t *testing.T, a, b string) {
 	img, err := random.Image(100_000, 3)
 	must(t, err)
 	must(t, remote.Write(tag(t, a, "plant/web:1"), img, options(t)...))

@@ -20,12 +20,20 @@ const (
 	turn = 50 * time.Millisecond
 )
 
-// RW is a lock for many readers or one writer, between the goroutines of this process and those of others that use the same file, which may be on a network file system that
-// has flock(2), such as NFS 4. The kernel gives the lock of a process back however it ends. Its methods may be called concurrently.
+// Between is a lock between processes: one that shares it, or has it alone, for all its goroutines.
+type Between interface {
+	// Acquire waits for it. It fails with kind Unavailable where another process does not give it back in time.
+	Acquire(shared bool) error
+	// Release gives it back.
+	Release()
+	// Close ends its use, when nobody holds it.
+	Close() error
+}
+
+// RW is a lock for many readers or one writer, between the goroutines of this process and those of others. Its methods may be called concurrently.
 type RW struct {
-	path string
-	f    *os.File
-	mu   sync.RWMutex // of this process
+	others Between
+	mu     sync.RWMutex // of this process
 
 	// readersMu guards what follows. It is held while the first reader waits for other processes: the next ones wait with it.
 	readersMu sync.Mutex
@@ -34,17 +42,21 @@ type RW struct {
 	none      chan struct{} // closed when there is none any more
 }
 
-// OpenRW returns the lock of the file at path, which is created where it is missing. It is closed with Close, when nobody holds it.
+// NewRW returns a lock that others is between processes. It is closed with Close, when nobody holds it.
+func NewRW(others Between) *RW { return &RW{others: others} }
+
+// OpenRW returns the lock of the file at path, which is created where it is missing. It may be on a network file system that has flock(2), such as NFS 4. The kernel gives the
+// lock of a process back however it ends.
 func OpenRW(path string) (*RW, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
-	return &RW{path: path, f: f}, nil
+	return NewRW(&file{path, f}), nil
 }
 
-// Close closes the file.
-func (l *RW) Close() error { return l.f.Close() }
+// Close ends the use of the lock between processes.
+func (l *RW) Close() error { return l.others.Close() }
 
 // RLock gets the lock together with other readers. It fails with kind Unavailable where another process does not give it back in time.
 func (l *RW) RLock() error {
@@ -68,7 +80,7 @@ func (l *RW) enter() error {
 		l.readersMu.Lock()
 	}
 	if l.readers == 0 {
-		if err := l.wait(syscall.LOCK_SH); err != nil {
+		if err := l.others.Acquire(true); err != nil {
 			return err
 		}
 		l.since, l.none = time.Now(), make(chan struct{})
@@ -83,7 +95,7 @@ func (l *RW) RUnlock() {
 	l.readersMu.Lock()
 	defer l.readersMu.Unlock()
 	if l.readers--; l.readers == 0 {
-		l.release()
+		l.others.Release()
 		close(l.none)
 	}
 }
@@ -91,7 +103,7 @@ func (l *RW) RUnlock() {
 // Lock gets the lock alone. It fails with kind Unavailable where another process does not give it back in time.
 func (l *RW) Lock() error {
 	l.mu.Lock()
-	if err := l.wait(syscall.LOCK_EX); err != nil {
+	if err := l.others.Acquire(false); err != nil {
 		l.mu.Unlock()
 		return err
 	}
@@ -100,12 +112,22 @@ func (l *RW) Lock() error {
 
 // Unlock gives back what Lock got.
 func (l *RW) Unlock() {
-	l.release()
+	l.others.Release()
 	l.mu.Unlock()
 }
 
-// wait gets the lock of the file for this process.
-func (l *RW) wait(how int) error {
+// A file is the lock of flock(2).
+type file struct {
+	path string
+	f    *os.File
+}
+
+// Acquire implements Between.
+func (l *file) Acquire(shared bool) error {
+	how := syscall.LOCK_EX
+	if shared {
+		how = syscall.LOCK_SH
+	}
 	for began := time.Now(); ; <-time.After(look) {
 		err := syscall.Flock(int(l.f.Fd()), how|syscall.LOCK_NB)
 		switch {
@@ -120,5 +142,8 @@ func (l *RW) wait(how int) error {
 	}
 }
 
-// release gives the lock of the file back: a child that is being forked may hold a copy of it.
-func (l *RW) release() { _ = syscall.Flock(int(l.f.Fd()), syscall.LOCK_UN) }
+// Close implements Between.
+func (l *file) Close() error { return l.f.Close() }
+
+// Release implements Between: a child that is being forked may hold a copy of the file.
+func (l *file) Release() { _ = syscall.Flock(int(l.f.Fd()), syscall.LOCK_UN) }

@@ -22,8 +22,6 @@ var (
 	ErrRemoved = errors.New("the blob was removed meanwhile")
 	// ErrHeld is of a lock that another program has.
 	ErrHeld = errors.New("another program has the lock")
-	// ErrUnreachable is of a storage that does not answer, or refuses to.
-	ErrUnreachable = errors.New("the storage cannot be used")
 )
 
 // A MismatchError is of an upload whose digest is not the one that was named.
@@ -46,7 +44,8 @@ type Info struct {
 }
 
 // Files keeps contents under paths with slashes. What a method has confirmed outlives a
-// crash. A path that there is not is an error that is fs.ErrNotExist. The methods may be
+// crash. A path that there is not is an error that is fs.ErrNotExist; a storage that does not
+// answer, or refuses to, one of kind Unavailable that says what to do. The methods may be
 // called concurrently, and each ends in a time that the implementation bounds.
 type Files interface {
 	// Read returns a small file.

@@ -23,14 +23,14 @@ import (
 type Dir struct {
 	*filelock.RW
 	dir     string
-	writers writers
+	writers storage.Writers
 }
 
 var _ storage.Storage = (*Dir)(nil)
 
 // Open opens a directory, which is created where it is missing.
 func Open(dir string) (*Dir, error) {
-	d := &Dir{dir: dir, writers: writers{busy: map[string]bool{}}}
+	d := &Dir{dir: dir}
 	for _, folder := range []string{"blobs/sha256", uploads, "repositories"} {
 		if err := os.MkdirAll(d.Path(folder), 0o750); err != nil {
 			return nil, err

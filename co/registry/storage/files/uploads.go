@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/colonyfleet/colony/co/registry/storage"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -19,12 +18,6 @@ import (
 
 // uploads is the folder of the uploads, each a file by its id.
 const uploads = "uploads"
-
-// writers are the uploads that a request of this program writes to.
-type writers struct {
-	mu   sync.Mutex // protects what follows
-	busy map[string]bool
-}
 
 func (d *Dir) upload(id string) string { return d.Path(uploads + "/" + id) }
 
@@ -48,24 +41,21 @@ func (d *Dir) Uploaded(id string) (int64, error) {
 
 // claim makes a request the only one that writes to an upload.
 func (d *Dir) claim(id string) (release func(), err error) {
-	d.writers.mu.Lock()
-	defer d.writers.mu.Unlock()
-	if d.writers.busy[id] {
-		return nil, storage.ErrBusy
-	}
-	alone, err := filelock.Try(d.upload(id)) // of another program
-	if errors.Is(err, filelock.ErrHeld) {
-		return nil, storage.ErrBusy
-	}
+	leave, err := d.writers.Enter(id)
 	if err != nil {
 		return nil, err
 	}
-	d.writers.busy[id] = true
+	alone, err := filelock.Try(d.upload(id)) // of another program
+	if errors.Is(err, filelock.ErrHeld) {
+		err = storage.ErrBusy
+	}
+	if err != nil {
+		leave()
+		return nil, err
+	}
 	return func() {
-		d.writers.mu.Lock()
-		defer d.writers.mu.Unlock()
-		delete(d.writers.busy, id)
 		_ = alone.Close() // the file may be a blob now
+		leave()
 	}, nil
 }
 
@@ -106,11 +96,7 @@ func (d *Dir) Drop(id string) error { return os.Remove(d.upload(id)) }
 // Unfinished implements storage.Uploads.
 func (d *Dir) Unfinished() ([]storage.Info, error) {
 	list, err := d.List(uploads)
-	d.writers.mu.Lock()
-	defer d.writers.mu.Unlock()
-	for i := range list {
-		list[i].Busy = d.writers.busy[list[i].Name]
-	}
+	d.writers.Mark(list)
 	return list, err
 }
 
