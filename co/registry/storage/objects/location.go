@@ -31,7 +31,7 @@ const (
 	answer = 30 * time.Second
 )
 
-// A Location says where a bucket is. Endpoint empty: there is none.
+// A Location says where a bucket is. The zero value: nowhere.
 type Location struct {
 	// Endpoint is the URL of the storage, such as https://s3.example.com:9000, without a path.
 	Endpoint string `yaml:"endpoint,omitempty"`
@@ -49,9 +49,13 @@ type Location struct {
 	CA string `yaml:"ca,omitempty"`
 }
 
-// Validate reports all that is wrong with a location whose keys begin with key.
+// Given reports whether there is one.
+func (l Location) Given() bool { return l != Location{} }
+
+// Validate reports all that is wrong with a location whose keys begin with key. One that is not
+// given is right.
 func (l Location) Validate(key string) error {
-	if l == (Location{}) {
+	if !l.Given() {
 		return nil
 	}
 	var errs []error

@@ -236,13 +236,22 @@ func (b *Bucket) each(prefix string, recursive bool, use func(minio.ObjectInfo))
 	return nil
 }
 
-// Check writes an object, reads it, and removes it: whether a registry can be kept here.
-func (b *Bucket) Check() error {
-	const probe = "probe"
-	if err := b.Write(probe, []byte(probe)); err != nil {
+// Check writes an object, reads it, lists it and removes it: whether a registry can be kept at a location.
+func Check(at Location) error {
+	client, conns, err := at.client()
+	if err != nil {
+		return err
+	}
+	defer conns.CloseIdleConnections()
+	b := &Bucket{client: client, where: at}
+	const probe = "probe/object"
+	if err := b.Write(probe, []byte("a probe of colony doctor")); err != nil {
 		return err
 	}
 	if _, err := b.Read(probe); err != nil {
+		return err
+	}
+	if _, err := b.List("probe"); err != nil {
 		return err
 	}
 	return b.delete(probe)

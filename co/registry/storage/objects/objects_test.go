@@ -52,7 +52,7 @@ func TestTrouble(t *testing.T) {
 	server.Bucket("registry")
 	good := objects.Location{Endpoint: server.URL, Bucket: "registry", CredentialFile: server.CredentialFile}
 	url := pgtest.New(t)
-	if err := bucket(t, good, url).Check(); err != nil {
+	if err := objects.Check(good); err != nil {
 		t.Errorf("a good one: %v", err)
 	}
 	for want, change := range map[string]func(*objects.Location){
@@ -65,7 +65,7 @@ func TestTrouble(t *testing.T) {
 		change(&at)
 		b := bucket(t, at, url)
 		_, listErr := b.Unfinished()
-		for _, err := range []error{b.Check(), listErr} {
+		for _, err := range []error{objects.Check(at), listErr} {
 			if err == nil || !strings.Contains(err.Error(), want) || protocol.KindOf(err) != protocol.Unavailable {
 				t.Errorf("%v, want %q", err, want)
 			}

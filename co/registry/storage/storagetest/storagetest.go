@@ -169,7 +169,7 @@ func playUploads(t *testing.T, a, b storage.Storage) {
 	if _, err := a.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("there is a blob of another digest: %v", err)
 	}
-	place(t, b, "one", content, file)
+	finish(t, b, "one", content, file)
 	if got, err := a.Read(file); string(got) != string(content) || err != nil {
 		t.Errorf("the blob has %q: %v", got, err)
 	}
@@ -177,7 +177,7 @@ func playUploads(t *testing.T, a, b storage.Storage) {
 		t.Errorf("the upload after it became a blob: %v", err)
 	}
 	must(t, a.Begin("empty"))
-	place(t, a, "empty", nil, "blobs/sha256/empty")
+	finish(t, a, "empty", nil, "blobs/sha256/empty")
 	if info, err := b.Stat("blobs/sha256/empty"); info.Size != 0 || err != nil {
 		t.Errorf("the empty blob: %+v %v", info, err)
 	}
@@ -199,8 +199,8 @@ type cutOff struct{}
 
 func (cutOff) Read([]byte) (int, error) { return 0, errCut }
 
-// place makes an upload a blob.
-func place(t *testing.T, s storage.Storage, id string, content []byte, file string) {
+// finish makes an upload a blob.
+func finish(t *testing.T, s storage.Storage, id string, content []byte, file string) {
 	t.Helper()
 	sealed, err := s.Seal(t.Context(), id, protocol.DigestOf(content), file)
 	must(t, err)
@@ -227,7 +227,7 @@ func largeUploads(t *testing.T, a, b storage.Storage) {
 	if _, err := b.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("there is a blob of another digest: %v", err)
 	}
-	place(t, b, "large", content, file)
+	finish(t, b, "large", content, file)
 	f, err := a.Open(t.Context(), file)
 	must(t, err)
 	got, err := io.ReadAll(f)
