@@ -4,7 +4,6 @@
 package co
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,7 +164,7 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 	}
 	c.parts.OnStop("deployments repo", func(context.Context) error { return s.repo.Close() })
 	c.parts.Go("maintenance of the deployments repo", s.repo.Maintain)
-	if s.registry, err = registry.NewHandler(cmp.Or(c.opts.RegistryDir, filepath.Join(c.opts.StateDir, "registry")), registry.Limits{}, c.log); err != nil {
+	if s.registry, err = c.openRegistry(pool); err != nil {
 		return s, err
 	}
 	// The CO asks its own registry without the way of others, which may be TLS with a certificate of any authority, and want a token.

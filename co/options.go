@@ -21,6 +21,7 @@ import (
 	upkeepdb "github.com/colonyfleet/colony/co/db/fleet/upkeep"
 	"github.com/colonyfleet/colony/co/presence"
 	"github.com/colonyfleet/colony/co/proposal"
+	"github.com/colonyfleet/colony/co/registry/storage/objects"
 	"github.com/colonyfleet/colony/co/repo/git"
 )
 
@@ -86,6 +87,8 @@ type RegistryOptions struct {
 	// RegistryDir is where it keeps them. Several replicas have one in common, on a file system that they share. Default: registry, in
 	// StateDir.
 	RegistryDir string `yaml:"registryDir,omitempty"`
+	// RegistryObjects is a bucket of object storage where it keeps them instead, for any number of replicas.
+	RegistryObjects objects.Location `yaml:"registryObjects,omitempty"`
 }
 
 // BrokerOptions name an external broker. The zero value means: the CO is the broker.
@@ -262,6 +265,10 @@ func (o Options) Validate() error {
 	}
 	if o.RegistryDir != "" && !filepath.IsAbs(o.RegistryDir) {
 		errs = append(errs, fmt.Errorf("registryDir %q: want an absolute path", o.RegistryDir))
+	}
+	errs = append(errs, o.RegistryObjects.Validate("registryObjects"))
+	if o.RegistryDir != "" && o.RegistryObjects.Given() {
+		errs = append(errs, errors.New("registryDir and registryObjects: the registry is in one of them; leave the other one out"))
 	}
 	if o.RegistryHost == "" {
 		errs = append(errs, errors.New("registryHost: missing; want the name of the CO's own registry"))

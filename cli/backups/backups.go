@@ -34,7 +34,7 @@ func (f *flags) source(env *command.Env, version string) (backup.Source, error) 
 		return backup.Source{}, command.Usage(err)
 	}
 	return backup.Source{
-		Root: store.At(nil, store.Dir(o.StateDir)), NoRoot: f.noRoot, DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Registry: o.RegistryDir, Checkpoints: o.AuditCheckpoints(), Remote: o.Git.Remote, Config: f.config, Keys: o.Signing.Dir, KeyFiles: keys.Files(), Version: version, NoRegistry: f.noRegistry,
+		Root: store.At(nil, store.Dir(o.StateDir)), NoRoot: f.noRoot, DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Registry: o.RegistryDir, Checkpoints: o.AuditCheckpoints(), Remote: o.Git.Remote, Config: f.config, Keys: o.Signing.Dir, KeyFiles: keys.Files(), Version: version, NoRegistry: f.noRegistry || o.RegistryObjects.Given(),
 	}, nil
 }
 
@@ -58,6 +58,8 @@ command the fleet, and be each of its machines.
 With --no-root the root of the certificates stays out. Keep what colony ca export saves,
 then: without it no machine of the fleet gets in again.
 
+A registry in object storage (registryObjects) is backed up there.
+
 It needs pg_dump of PostgreSQL, not older than the server.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := f.source(env, version)
@@ -72,7 +74,7 @@ It needs pg_dump of PostgreSQL, not older than the server.`,
 				return err
 			}
 			return env.Fields("Backup", args[0], "Database schema", strconv.Itoa(m.Schema), "PostgreSQL", strconv.Itoa(m.Postgres),
-				"Deployments repo", saved(m.Repo, m.Remote+" is elsewhere, or empty: back it up there"), "OCI registry", saved(m.Registry, "left out"), "Signing keys", saved(len(m.Keys) > 0, "there are none"),
+				"Deployments repo", saved(m.Repo, m.Remote+" is elsewhere, or empty: back it up there"), "OCI registry", saved(m.Registry, "left out: where it is in object storage, back it up there"), "Signing keys", saved(len(m.Keys) > 0, "there are none"),
 				"Root of the certificates", saved(m.Root, noRoot(m)))
 		},
 	})

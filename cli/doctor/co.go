@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/co"
 	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/registry/storage/objects"
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/doctor/host"
 	"github.com/colonyfleet/colony/internal/pgdb"
@@ -75,6 +76,19 @@ func deployments(o co.GitOptions) func(context.Context) []doctor.Finding {
 			return append(out, doctor.Warnf("push a first commit, or set git.branch; the CO makes the branch with its first change", "the deployments repo has no branch %s", branch))
 		}
 		return append(out, doctor.Okf("the deployments repo has the branch %s", branch))
+	}
+}
+
+// objectStorage writes to the object storage of the registry, if it is in one.
+func objectStorage(at objects.Location) func(context.Context) []doctor.Finding {
+	return func(context.Context) []doctor.Finding {
+		if !at.Given() || at.Validate("registryObjects") != nil {
+			return nil // in a directory; or the configuration's check says so
+		}
+		if err := objects.Check(at); err != nil {
+			return []doctor.Finding{doctor.Failf("check registryObjects in the configuration, and the rights of the keys in its credentialFile", "the registry cannot be kept: %v", err)}
+		}
+		return []doctor.Finding{doctor.Okf("the bucket %s of %s can be read and written", at.Bucket, at.Endpoint)}
 	}
 }
 

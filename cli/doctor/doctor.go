@@ -28,7 +28,7 @@ func CO(o co.Options) []doctor.Check {
 		mqtt = "" // it does not listen then
 	}
 	proof := node.Proof{Key: "identity", Set: o.Identity.Enrol != "", External: len(o.Broker.URLs) > 0, Dir: store.Dir(o.StateDir), Name: identity.OfCO()}
-	secrets := append(append(keys(o.Listeners), o.Broker.PasswordFile, o.Git.CredentialFile, o.Access.Key), proof.Secrets()...)
+	secrets := append(append(keys(o.Listeners), o.Broker.PasswordFile, o.Git.CredentialFile, o.Access.Key, o.RegistryObjects.CredentialFile), proof.Secrets()...)
 	return []doctor.Check{
 		{Name: "configuration", Run: node.Configuration(o.Validate)},
 		{Name: "disk", Run: host.Disk(o.StateDir, 0)},
@@ -39,6 +39,7 @@ func CO(o co.Options) []doctor.Check {
 		{Name: "kernel", Run: host.Kernel(false)},
 		{Name: "database", Run: database(o.DatabaseURL)},
 		{Name: "git", Run: deployments(o.Git)},
+		{Name: "objects", Run: objectStorage(o.RegistryObjects)},
 		{Name: "broker", Run: host.Broker("the external broker", "broker.urls", o.Broker.URLs)},
 		{Name: "ports", Run: host.Ports(running, addresses(o.Listeners, own(o.HTTP, mqtt, o.Identity.Enrol, o.Identity.MQTT, o.Identity.HTTP)...)...)},
 		{Name: "sites", Run: listed(o, running, "/api/v1/unenrolled-sites", judgeUnenrolled)},

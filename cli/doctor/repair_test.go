@@ -18,6 +18,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/doctor/node"
 	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/registry/storage/objects"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/identity"
@@ -26,6 +27,7 @@ import (
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/s3test"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/internal/tlstest"
 	"github.com/colonyfleet/colony/lo"
@@ -230,6 +232,7 @@ func TestRepairsOfCO(t *testing.T) {
 	must(t, git.InitBare(t.Context(), remote, "main"))
 	path := os.Getenv("PATH")
 	var broker net.Listener
+	var storage *s3test.Server
 	external := freeport.Addr(t)
 	move := func(from, to string) func() { return func() { must(t, os.Rename(from, to)) } }
 	faults := append(shared(t, dir, "http", &o.HTTP, func() string { return o.HTTP }), []fault{
@@ -287,6 +290,10 @@ func TestRepairsOfCO(t *testing.T) {
 		}, func() { // as the report of its LO does
 			execute(t, o.DatabaseURL, `update revocation_lists set adopted = number, adopted_at = now() where site = 'quay'`)
 		}},
+		fault{"a registry whose bucket is missing", "objects", doctor.Fail, `there is no bucket "registry": create it`, "check registryObjects", func() {
+			storage = s3test.Start(t)
+			o.RegistryObjects = objects.Location{Endpoint: storage.URL, Bucket: "registry", CredentialFile: storage.CredentialFile}
+		}, func() { storage.Bucket("registry") }},
 		fault{"a certificate of the API that has ended", "certificate", doctor.Fail, "(127.0.0.1) ended at", "renew it", func() {
 			chain, key := filepath.Join(work, "api.pem"), filepath.Join(work, "api.key")
 			tlstest.Write(t, chain, key, time.Now().Add(-time.Minute))

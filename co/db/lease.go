@@ -22,6 +22,12 @@ const (
 	leaseMargin = time.Second
 )
 
+// RegistryLocks returns the locks of replicas that keep the registry in object storage: of its content, which is
+// held for moments, and of the collection of garbage.
+func (d *DB) RegistryLocks() (content, cleaning *pgdb.Lock) {
+	return d.Lock("colony registry", time.Minute), d.Lock("colony registry cleaning", time.Hour)
+}
+
 // A lease is what a context of its holder carries.
 type lease struct {
 	name  string
