@@ -166,7 +166,11 @@ func (e *EN) checker(held trust.State) (*trust.Checker, error) {
 	if e.root == nil {
 		return nil, nil
 	}
-	return trust.New(trust.Node{Site: e.opts.Site, Node: e.opts.Node, Labels: e.opts.Labels}, e.root, held)
+	n := trust.Node{Site: e.opts.Site, Node: e.opts.Node, Labels: e.opts.Labels}
+	if e.identity != nil {
+		n.LO = e.identity.LOKey
+	}
+	return trust.New(n, e.root, held)
 }
 
 // problem says what is wrong with the node, for people; "": nothing is.

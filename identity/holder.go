@@ -60,9 +60,14 @@ func (c *Credential) Check(clock *Clock) (Peer, error) {
 }
 
 func (c *Credential) certificate() *tls.Certificate {
-	out := &tls.Certificate{PrivateKey: c.Key, Leaf: c.Chain[0]}
-	for _, one := range append(c.Chain[:len(c.Chain):len(c.Chain)], c.Root) { // the root too, for who pins it
-		out.Certificate = append(out.Certificate, one.Raw)
+	return &tls.Certificate{PrivateKey: c.Key, Leaf: c.Chain[0], Certificate: append(c.Raw(), c.Root.Raw)} // the root too, for who pins it
+}
+
+// Raw returns the certificates, its own first and without the root, in DER.
+func (c *Credential) Raw() [][]byte {
+	out := make([][]byte, len(c.Chain), len(c.Chain)+1)
+	for i, one := range c.Chain {
+		out[i] = one.Raw
 	}
 	return out
 }

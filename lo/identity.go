@@ -3,6 +3,7 @@ package lo
 import (
 	"cmp"
 	"context"
+	"crypto"
 	"fmt"
 	"path/filepath"
 
@@ -38,6 +39,7 @@ func (p *parts) openIdentity(ctx context.Context) (err error) {
 		TokenFile: p.opts.TokenFile(), Dial: p.opts.Dial, Logger: p.opts.Logger,
 		Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) },
 		Changed: func(i enrol.Issued) {
+			p.site.Certified()
 			if !i.First {
 				p.link.Reconnect()
 			}
@@ -165,6 +167,15 @@ func (p *parts) openHolder(context.Context) (err error) {
 	})
 	p.group.OnStop("connections to the CO's HTTP", func(context.Context) error { p.fromCO.CloseIdleConnections(); return nil })
 	return nil
+}
+
+// certificate returns with what the LO signs what it desires of its nodes; nil: it has no certificate.
+func (p *parts) certificate() ([][]byte, crypto.Signer) {
+	if p.holder == nil || p.holder.Credential() == nil {
+		return nil, nil
+	}
+	c := p.holder.Credential()
+	return c.Raw(), c.Key
 }
 
 // tokens returns what takes the join tokens of nodes, or nil where they prove nothing.

@@ -1,6 +1,7 @@
 package lo
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"log/slog"
@@ -15,6 +16,8 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/sign"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -180,4 +183,55 @@ func TestProvenOptions(t *testing.T) {
 			t.Errorf("%+v at %q: %v, want %q", c.pending, c.enrol, err, c.says)
 		}
 	}
+}
+
+// TestSignsForNodes has an LO without a certificate desire something of a node: once it is enrolled it signs the same
+// anew, with its certificates beside it, and so it does after each renewal.
+func TestSignsForNodes(t *testing.T) {
+	t.Parallel()
+	c := newProvenCO(t)
+	o := DefaultOptions()
+	o.Site, o.StateDir, o.MQTT, o.HTTP, o.Logger = "s1", t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", logger(t)
+	o.CO.MQTT, o.CO.Enrol = []string{"tls://" + c.broker.Addr("machines")}, []string{c.enrol}
+	o.Identity.TokenFile = filepath.Join(t.TempDir(), "token")
+	l := startLO(t, o)
+	a := startAgent(t, "n1", l.MQTTAddr())
+	m := site1(1, "1", protocol.Policy{})
+	if _, err := l.desired.Offer(t.Context(), protocol.Marshal(&m)); err != nil {
+		t.Fatal(err)
+	}
+	l.site.Certified() // has the loop look
+	unsigned := a.next("what the LO desires", assigned)
+	if len(unsigned.Signature) > 0 || len(unsigned.Certificates) > 0 {
+		t.Errorf("an LO without a certificate signs: %x", unsigned.Signature)
+	}
+	if err := os.WriteFile(o.Identity.TokenFile, []byte(c.token.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	signed := a.next("the same, signed", func(d protocol.NodeDesired) bool { return len(d.Signature) > 0 })
+	if signed.Held() != unsigned.Held() {
+		t.Errorf("signed is %+v, before it was %+v", signed.Held(), unsigned.Held())
+	}
+	check := func(d protocol.NodeDesired) {
+		t.Helper()
+		own := l.holder.Credential()
+		if len(d.Certificates) != 1 || !bytes.Equal(d.Certificates[0], own.Chain[0].Raw) {
+			t.Fatalf("%d certificates, want the LO's own", len(d.Certificates))
+		}
+		if err := sign.CheckNode(own.Key.Public(), "s1", protocol.Marshal(&d)); err != nil {
+			t.Error(err)
+		}
+	}
+	check(signed)
+	renewed := *l.holder.Credential()
+	chain, err := c.root.Issue(identity.OfLO("s1"), renewed.Key.Public(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewed.Chain = chain
+	l.holder.Set(&renewed)
+	l.site.Certified()
+	check(a.next("it with the next certificate", func(d protocol.NodeDesired) bool {
+		return len(d.Certificates) == 1 && bytes.Equal(d.Certificates[0], chain[0].Raw)
+	}))
 }

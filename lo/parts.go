@@ -173,7 +173,7 @@ func (p *parts) openSite(ctx context.Context) error {
 	}
 	p.site, err = control.Open(ctx, control.Options{
 		Site: p.opts.Site, Version: p.opts.Version, Journal: eventJournal{p.journal, p.opts.Unsynced}, Store: records, Desired: desiredStore{p.desired},
-		NodeLostAfter: p.opts.NodeLostAfter, PresenceGrace: p.opts.PresenceGrace, Logger: p.opts.Logger,
+		Certificate: p.certificate, NodeLostAfter: p.opts.NodeLostAfter, PresenceGrace: p.opts.PresenceGrace, Logger: p.opts.Logger,
 		Now: p.opts.Now, Jitter: p.opts.Random.Rand("jitter"),
 	})
 	if err != nil {

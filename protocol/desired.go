@@ -167,6 +167,14 @@ type NodeDesired struct {
 	// KeySet is that of the SiteDesired that the LO holds. Absent: the CO does not sign. Since
 	// 0.3.0.
 	KeySet []byte `cbor:"9,keyasint,omitempty"`
+
+	// Certificates are the LO's, its own first and without the root, in DER (X.509). Absent: the LO does
+	// not sign. Since 0.3.0.
+	Certificates [][]byte `cbor:"10,keyasint,omitempty"`
+
+	// Signature is the statement of the LO over all else, by the key of its certificate. Absent: the LO
+	// does not sign; a node that has followed a signed one of its site refuses it. Since 0.3.0.
+	Signature []byte `cbor:"11,keyasint,omitempty"`
 }
 
 func (m *NodeDesired) version() uint16 { return m.V }

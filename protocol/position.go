@@ -129,10 +129,10 @@ func later(p, q Position) Position {
 }
 
 // ContentDigest is the digest of what m says: of its encoding without Content, the specs,
-// which the digests in it name, the signatures and KeySet.
+// which the digests in it name, the signatures, KeySet and Certificates.
 func (m *NodeDesired) ContentDigest() Digest {
 	c := *m
-	c.Content, c.KeySet = "", nil
+	c.Content, c.KeySet, c.Certificates, c.Signature = "", nil, nil, nil
 	c.Assignments = make([]Assignment, len(m.Assignments))
 	for i, a := range m.Assignments {
 		a.Spec, a.Signature = nil, nil

@@ -87,6 +87,8 @@ func messages() map[string]any {
 			[]NodePurge{{"older", "data", Position{1, 6}, []byte{1}}},
 			DigestOf(nil),
 			[]byte{1},
+			[][]byte{{2}},
+			[]byte{3},
 		},
 		"node-report":       NodeReport{1, "gw-1", "a", "b", 8, held, Position{2, 2}, []DeploymentStatus{status}, 1700000000000},
 		"epoch-raised":      EpochRaised{1, held, Held{Position: Position{1, 3}}, Position{3, 4}, "r"},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,9 +22,11 @@ import (
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/en/engine/memory"
+	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo"
@@ -262,17 +265,64 @@ func (f *fleet) metric(begin string) (lines []string) {
 	return lines
 }
 
+// commit commits a file to the deployments repo.
+func (f *fleet) commit(path, text string) {
+	f.t.Helper()
+	dir := filepath.Join(f.t.TempDir(), "clone")
+	git := func(args ...string) {
+		f.t.Helper()
+		cmd := exec.CommandContext(f.t.Context(), "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example"}, args...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			f.t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	git("clone", "-q", f.options.Git.Remote, dir)
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o700); err != nil {
+		f.t.Fatal(err)
+	}
+	f.write(filepath.Join(dir, path), text)
+	git("-C", dir, "add", ".")
+	git("-C", dir, "commit", "-q", "-m", "commit of a test")
+	git("-C", dir, "push", "-q")
+}
+
+// followsSigned has a site desire something, stops an agent once it has followed its LO, and checks that this was by
+// what the LO signed.
+func (f *fleet) followsSigned(o en.Options, stop func()) {
+	f.t.Helper()
+	f.commit("sites/plant1/site.yaml", "apiVersion: colony/v1\nkind: Site\nmetadata:\n  id: plant1\nspec: {}\n")
+	f.eventually("the node follows its LO", func() error {
+		_, err := os.Stat(filepath.Join(o.StateDir, "trust.cbor"))
+		return err
+	})
+	stop()
+	s, held, err := state.Open(disk.OS, o.StateDir, nil, o.Logger)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		f.t.Error(err)
+	}
+	if !held.Trust.LOSigns {
+		f.t.Error("the node has followed an LO that does not sign")
+	}
+}
+
 // TestFleet enrols an LO at the CO and nodes at the LO, by tokens of the API, and sees them
 // online at the CO. Then the CO is away: another node enrols, a second box with its name does
 // not, and neither does a client without a certificate get in.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, pgtest.New(t))
-	f.node("g1", f.token("node-tokens", map[string]any{}))
+	g1 := f.certifiedEN("g1", f.token("node-tokens", map[string]any{}))
+	stopG1 := f.startEN(g1)
 	shared := f.token("node-tokens", map[string]any{"uses": 3})
 	f.eventually("g1 is online at the CO", f.known("g1"))
 	f.node("g2", shared) // so that the LO has the token by now
 	f.eventually("g2 is online", f.online("g2"))
+	f.followsSigned(g1, stopG1)
+	f.startEN(g1)
+	f.eventually("g1 is online once more", f.online("g1"))
 
 	f.stopCO()
 	f.node("g3", shared)

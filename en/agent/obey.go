@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -24,7 +25,90 @@ type desiredState struct {
 	obeyed  *protocol.NodeDesired // desired without what is refused; nil where desired is
 	failed  map[protocol.DeploymentName]plan.Failure
 	refused []trust.Refused
+	forged  error                  // why the message that came last is refused as a whole; nil: it is not
 	counted map[sign.Reason]uint64 // refusals since the start
+}
+
+// Accept accepts a NodeDesired as it came from the LO. When it returns nil, the
+// message is on disk, or was no news. An error of kind Invalid refuses the
+// message for ever; with any other it should come again.
+func (r *Runner) Accept(ctx context.Context, payload []byte) error {
+	var d protocol.NodeDesired
+	if err := protocol.Unmarshal(payload, &d); err != nil {
+		return err
+	}
+	if d.Node != r.o.Node {
+		return protocol.Errorf(protocol.Invalid, "desired state of node %q came to node %q", d.Node, r.o.Node)
+	}
+	if err := plan.Check(&d); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.sent(ctx, &d, payload); err != nil {
+		return err
+	}
+	same := r.desired != nil && d.Held() == r.desired.Held()
+	signed := len(d.Signature) == 0 || same && len(r.desired.Signature) > 0
+	if bytes.Equal(r.raw, payload) || same && signed && len(r.refused) == 0 && bytes.Equal(d.KeySet, r.desired.KeySet) {
+		return nil
+	}
+	if !same && !plan.Supersedes(r.desired, &d) { // the same may come with signatures that count
+		r.log.WarnContext(ctx, "desired state ignored: a later one, or another one at its position, is in force",
+			"position", d.Position.String(), "held", r.desired.Position.String())
+		if r.ignored != d.Position {
+			r.ignored, r.wholeDue = d.Position, true
+			r.outbox.Notify()
+		}
+		return nil
+	}
+	raw := bytes.Clone(payload) // the caller may use its buffer again
+	if err := protocol.Unmarshal(raw, &d); err != nil {
+		return err
+	}
+	v := r.judge(&d)
+	if same && len(v.Refused) > len(r.refused) {
+		r.log.WarnContext(ctx, "desired state ignored: more of it is refused than of the same one that is in force", "position", d.Position.String(), "refused", len(v.Refused))
+		return nil
+	}
+	if err := r.keep(raw, v); err != nil {
+		return protocol.Errorf(protocol.Unavailable, "keep desired state: %w", err)
+	}
+	if r.desired == nil || r.incomplete {
+		r.sweep.Notify()
+	}
+	r.desired, r.raw, r.incomplete = &d, raw, false
+	r.obey(ctx, v)
+	r.log.InfoContext(ctx, "desired state adopted", "position", d.Position.String(), "assignments", len(d.Assignments),
+		"removals", len(d.Removals))
+	r.newDesired.Notify()
+	r.retain.Notify()
+	return nil
+}
+
+// sent refuses a message that the LO of the site did not sign, where it is to. The caller holds r.mu.
+func (r *Runner) sent(ctx context.Context, d *protocol.NodeDesired, payload []byte) error {
+	if r.o.Check == nil {
+		return nil
+	}
+	err := r.o.Check.Sent(d, payload)
+	changed := (err == nil) != (r.forged == nil)
+	if r.forged = err; err != nil {
+		r.count(err)
+		r.log.ErrorContext(ctx, "desired state refused: what runs goes on", "position", d.Position.String(), "err", err)
+	}
+	if changed {
+		r.o.Changed()
+	}
+	return err
+}
+
+// count counts a refusal. The caller holds r.mu.
+func (r *Runner) count(err error) {
+	if r.counted == nil {
+		r.counted = map[sign.Reason]uint64{}
+	}
+	r.counted[sign.ReasonOf(err)]++
 }
 
 // judge says what of a desired state is obeyed. The caller holds r.mu.
@@ -51,11 +135,8 @@ func (r *Runner) keep(raw []byte, v trust.Verdict) error {
 func (r *Runner) obey(ctx context.Context, v trust.Verdict) {
 	changed := len(v.Refused) > 0 || len(r.refused) > 0
 	r.obeyed, r.failed, r.refused = v.Obeyed, v.Failed, v.Refused
-	if r.counted == nil {
-		r.counted = map[sign.Reason]uint64{}
-	}
 	for _, f := range v.Refused {
-		r.counted[sign.ReasonOf(f.Err)]++
+		r.count(f.Err)
 		r.log.ErrorContext(ctx, "part of the desired state refused: what runs goes on", "part", f.What, "deployment_id", f.Deployment, "err", f.Err)
 	}
 	if changed {
@@ -87,17 +168,20 @@ func (r *Runner) volumesDesired() *protocol.NodeDesired {
 func (r *Runner) Problem() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var first []string
+	if r.forged != nil {
+		return fmt.Sprintf("the desired state that came last is refused as a whole, and what runs goes on: %v", r.forged)
+	}
 	if len(r.refused) == 0 {
 		return ""
 	}
-	var first []string
 	for _, f := range r.refused[:min(len(r.refused), maxRefused)] {
 		first = append(first, f.String())
 	}
 	return fmt.Sprintf("%d parts of the desired state that the site's local orchestrator sent are refused, and what runs goes on: %s", len(r.refused), strings.Join(first, "; "))
 }
 
-// Refused counts the parts of desired states that were refused since the start, by reason.
+// Refused counts the desired states, and the parts of them, that were refused since the start, by reason.
 func (r *Runner) Refused() map[sign.Reason]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

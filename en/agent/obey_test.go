@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"crypto"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine/memory"
+	"github.com/colonyfleet/colony/identity/identitytest"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/sign"
@@ -291,5 +293,87 @@ func TestFollowedIsReported(t *testing.T) {
 		if last := n.lo.whole[len(n.lo.whole)-1]; last.Held.Site != (protocol.Position{Epoch: 1, Generation: 41}) {
 			t.Errorf("reported is that %+v is held", last.Held)
 		}
+	})
+}
+
+// TestForgedByBroker gives an agent what a broker between it and its LO can make of what both signed: other choices
+// of the LO within what the CO signed. It is refused as a whole, counted, a problem of the node, and what runs goes on.
+func TestForgedByBroker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSignedNode(t)
+		key, thief := identitytest.Key(t), identitytest.Key(t)
+		n.loKey = func([][]byte) (crypto.PublicKey, error) { return key.Public(), nil }
+		n.start()
+		send := func(by crypto.Signer, change func(*protocol.NodeDesired), list ...protocol.Assignment) error {
+			n.gen++
+			d := protocol.NodeDesired{V: 1, Node: "n1", Position: protocol.Position{Epoch: 1, Generation: n.gen}, KeySet: n.co.KeySet, Assignments: list}
+			d.Content = d.ContentDigest()
+			if by != nil {
+				if err := sign.Node(by, "s1", &d); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if change != nil {
+				change(&d)
+			}
+			return n.runner.Accept(t.Context(), protocol.Marshal(&d))
+		}
+		v1, v2 := n.signed(version("1", 1, web()), 1), n.signed(version("2", 1, web()), 2)
+		if err := send(nil, nil, v1); err != nil { // an LO of the release before
+			t.Fatal(err)
+		}
+		n.eventually("app", lifecycle.Installed)
+		n.gen--
+		if err := send(key, nil, v1); err != nil { // the same, once it signs
+			t.Fatal(err)
+		}
+		again := v1
+		again.Attempt = 7
+		back := v1
+		back.Rollback = true
+		for name, forged := range map[string]struct {
+			by     crypto.Signer
+			change func(*protocol.NodeDesired)
+			what   []protocol.Assignment
+			want   sign.Reason
+		}{
+			"unsigned":              {nil, nil, []protocol.Assignment{v2}, sign.Unsigned},
+			"by a key of its own":   {thief, nil, []protocol.Assignment{v2}, sign.UnknownKey},
+			"the attempt once more": {key, func(d *protocol.NodeDesired) { d.Assignments = []protocol.Assignment{again} }, []protocol.Assignment{v1}, sign.Mismatch},
+			"a rollback":            {key, func(d *protocol.NodeDesired) { d.Assignments = []protocol.Assignment{back} }, []protocol.Assignment{v2}, sign.Mismatch},
+			"a version left out":    {key, func(d *protocol.NodeDesired) { d.Assignments = nil }, []protocol.Assignment{v2}, sign.Mismatch},
+			"a later position":      {key, func(d *protocol.NodeDesired) { d.Position.Epoch = 99 }, []protocol.Assignment{v1}, sign.Mismatch},
+			"a move of everything": {key, func(d *protocol.NodeDesired) {
+				d.Assignments, d.Removals = nil, []protocol.NodeRemoval{{Deployment: "app", Signature: v1.Signature}}
+			}, []protocol.Assignment{v1}, sign.Mismatch},
+		} {
+			before := n.runner.Refused()[forged.want]
+			if err := send(forged.by, forged.change, forged.what...); sign.ReasonOf(err) != forged.want || protocol.KindOf(err) != protocol.Invalid {
+				t.Errorf("%s: %v, want %s", name, err, forged.want)
+			}
+			if p := n.runner.Problem(); !strings.Contains(p, "refused as a whole") || !strings.Contains(p, string(forged.want)+": ") {
+				t.Errorf("%s: the problem of the node is %q", name, p)
+			}
+			if got := n.runner.Refused()[forged.want]; got != before+1 {
+				t.Errorf("%s: %d refusals counted, want %d", name, got, before+1)
+			}
+			synctest.Wait()
+			n.wantContainers(running("web", v1))
+			n.stop()
+			n.start() // what is on disk is what the LO had signed
+			n.eventually("app", lifecycle.Installed)
+			n.wantContainers(running("web", v1))
+			if p := n.runner.Problem(); p != "" {
+				t.Errorf("%s: after a restart the problem of the node is %q", name, p)
+			}
+		}
+		if err := send(key, nil, v2); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		n.eventually("app", lifecycle.Installed)
+		n.wantContainers(running("web", v2))
+		n.stop()
 	})
 }

@@ -8,7 +8,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -231,59 +230,6 @@ func (r *Runner) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("stop agent: %w", ctx.Err())
 	}
-}
-
-// Accept accepts a NodeDesired as it came from the LO. When it returns nil, the
-// message is on disk, or was no news. An error of kind Invalid refuses the
-// message for ever; with any other it should come again.
-func (r *Runner) Accept(ctx context.Context, payload []byte) error {
-	var d protocol.NodeDesired
-	if err := protocol.Unmarshal(payload, &d); err != nil {
-		return err
-	}
-	if d.Node != r.o.Node {
-		return protocol.Errorf(protocol.Invalid, "desired state of node %q came to node %q", d.Node, r.o.Node)
-	}
-	if err := plan.Check(&d); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	same := r.desired != nil && d.Held() == r.desired.Held()
-	if bytes.Equal(r.raw, payload) || same && len(r.refused) == 0 && bytes.Equal(d.KeySet, r.desired.KeySet) {
-		return nil
-	}
-	if !same && !plan.Supersedes(r.desired, &d) { // the same may come with signatures that count
-		r.log.WarnContext(ctx, "desired state ignored: a later one, or another one at its position, is in force",
-			"position", d.Position.String(), "held", r.desired.Position.String())
-		if r.ignored != d.Position {
-			r.ignored, r.wholeDue = d.Position, true
-			r.outbox.Notify()
-		}
-		return nil
-	}
-	raw := bytes.Clone(payload) // the caller may use its buffer again
-	if err := protocol.Unmarshal(raw, &d); err != nil {
-		return err
-	}
-	v := r.judge(&d)
-	if same && len(v.Refused) > len(r.refused) {
-		r.log.WarnContext(ctx, "desired state ignored: more of it is refused than of the same one that is in force", "position", d.Position.String(), "refused", len(v.Refused))
-		return nil
-	}
-	if err := r.keep(raw, v); err != nil {
-		return protocol.Errorf(protocol.Unavailable, "keep desired state: %w", err)
-	}
-	if r.desired == nil || r.incomplete {
-		r.sweep.Notify()
-	}
-	r.desired, r.raw, r.incomplete = &d, raw, false
-	r.obey(ctx, v)
-	r.log.InfoContext(ctx, "desired state adopted", "position", d.Position.String(), "assignments", len(d.Assignments),
-		"removals", len(d.Removals))
-	r.newDesired.Notify()
-	r.retain.Notify()
-	return nil
 }
 
 // Connected says whether reports can be sent.

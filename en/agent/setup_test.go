@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/ed25519"
 	"fmt"
 	"log/slog"
@@ -109,7 +110,8 @@ type node struct {
 	probe  func(t plan.Target) bool
 	log    bytes.Buffer
 	gen    uint64
-	root   ed25519.PublicKey // of the fleet; nil: nothing is checked
+	root   ed25519.PublicKey                        // of the fleet; nil: nothing is checked
+	loKey  func([][]byte) (crypto.PublicKey, error) // of the LO, by its certificates; nil: the node has none
 
 	runner *Runner
 	store  *state.Store
@@ -137,7 +139,7 @@ func (n *node) options() Options {
 	n.store = store
 	var check *trust.Checker
 	if n.root != nil {
-		if check, err = trust.New(trust.Node{Site: "s1", Node: "n1"}, n.root, c.Trust); err != nil {
+		if check, err = trust.New(trust.Node{Site: "s1", Node: "n1", LO: n.loKey}, n.root, c.Trust); err != nil {
 			n.t.Fatal(err)
 		}
 	}

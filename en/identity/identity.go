@@ -5,8 +5,11 @@ package identity
 
 import (
 	"context"
+	"crypto"
 	"crypto/ed25519"
 	"crypto/tls"
+	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -130,6 +133,26 @@ func (i *Identity) Dial() enrol.Dial { return i.keeper.WhenEnrolled(i.dial) }
 
 // TLS returns the node's end of mutual TLS with the LO.
 func (i *Identity) TLS() *tls.Config { return i.holder.ClientTLS(i.lo) }
+
+// LOKey returns the key of the LO of the site, where certificates, the LO's own first, in DER, prove that they
+// are its own and count now.
+func (i *Identity) LOKey(certificates [][]byte) (crypto.PublicKey, error) {
+	chain := make([]*x509.Certificate, len(certificates))
+	for n, der := range certificates {
+		var err error
+		if chain[n], err = x509.ParseCertificate(der); err != nil {
+			return nil, fmt.Errorf("certificate %d: %w", n+1, err)
+		}
+	}
+	p, err := i.holder.Peer(tls.ConnectionState{PeerCertificates: chain}, identity.Server)
+	if err != nil {
+		return nil, err
+	}
+	if p.Name != i.lo {
+		return nil, protocol.Errorf(protocol.Denied, "the certificate is that of %s: want %s", p.Name.DNS(), i.lo.DNS())
+	}
+	return chain[0].PublicKey, nil
+}
 
 // Proof returns what the client of the LO's broker asks about certificates.
 func (i *Identity) Proof() client.Proof {

@@ -8,9 +8,13 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	enidentity "github.com/colonyfleet/colony/en/identity"
 	"github.com/colonyfleet/colony/en/plan/trust"
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/identitytest"
+	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/sign"
@@ -122,5 +126,57 @@ func TestDevelopment(t *testing.T) {
 	}
 	if got := i.Refused(); len(got) != 0 {
 		t.Errorf("refused: %v, want nothing", got)
+	}
+}
+
+// TestKeyOfTheLO shows a node certificates that come with what its LO signed: those of the LO of its site count, as
+// long as they have not ended and their key was not revoked, and nobody else's.
+func TestKeyOfTheLO(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	root, dir, co := identitytest.Root(t, now), t.TempDir(), signtest.New(t, 1)
+	site, _ := identitytest.Site(t, root, "plant", now)
+	files, err := store.Open(disk.OS, dir)
+	if err == nil {
+		err = files.Save(store.Machine, identitytest.Issue(t, site, root, identity.OfNode("plant", "n1"), now))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := open(t, co, dir)
+	i.Follow(co.KeySet)
+	other := identitytest.Root(t, now)
+	lo := identitytest.Issue(t, root, root, identity.OfLO("plant"), now)
+	for what, c := range map[string]*identity.Credential{
+		"the LO of another site":  identitytest.Issue(t, root, root, identity.OfLO("quay"), now),
+		"the CO":                  identitytest.Issue(t, root, root, identity.OfCO(), now),
+		"a node":                  identitytest.Issue(t, root, root, identity.OfNode("plant", "n2"), now),
+		"a node of the authority": identitytest.Issue(t, site, root, identity.OfNode("plant", "n2"), now),
+		"the LO of another fleet": identitytest.Issue(t, other, other, identity.OfLO("plant"), now),
+		"the LO, too long ago":    identitytest.Issue(t, root, root, identity.OfLO("plant"), now.AddDate(-1, 0, 0)),
+	} {
+		if _, err := i.LOKey(c.Raw()); protocol.KindOf(err) != protocol.Denied {
+			t.Errorf("%s: %v, want it denied", what, err)
+		}
+	}
+	for what, raw := range map[string][][]byte{"nothing": nil, "no certificate": {{1}}} {
+		if _, err := i.LOKey(raw); err == nil {
+			t.Errorf("%s counts", what)
+		}
+	}
+	key, err := i.LOKey(lo.Raw())
+	if err != nil || identity.KeySum(key) != identity.KeySum(lo.Key.Public()) {
+		t.Fatalf("the LO: key %v, %v", key, err)
+	}
+	sum := identity.KeySum(lo.Key.Public())
+	statement, err := co.Key.Revocations(protocol.Revocations{V: 1, Site: "plant", Number: 1, Keys: []protocol.RevokedKey{{Key: sum[:], EndMillis: now.AddDate(1, 0, 0).UnixMilli()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := i.SetRevocations(protocol.Marshal(&protocol.SiteRevocations{V: 1, Statement: statement, KeySet: co.KeySet})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.LOKey(lo.Raw()); protocol.KindOf(err) != protocol.Denied {
+		t.Errorf("the LO, revoked: %v, want it denied", err)
 	}
 }

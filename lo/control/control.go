@@ -14,6 +14,7 @@ package control
 
 import (
 	"context"
+	"crypto"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -76,6 +77,9 @@ type Options struct {
 	Journal Journal
 	Store   Store
 	Desired Desired
+	// Certificate returns the LO's certificates, its own first, in DER, and its key, with which it signs
+	// what it desires of nodes; none: it has none yet. Nil: it never has one.
+	Certificate func() ([][]byte, crypto.Signer)
 	// NodeLostAfter is how long a node may be offline before an install or an update
 	// on it counts as failed.
 	NodeLostAfter time.Duration
@@ -93,6 +97,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Certificate == nil {
+		o.Certificate = func() ([][]byte, crypto.Signer) { return nil, nil }
 	}
 	return o
 }

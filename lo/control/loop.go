@@ -2,7 +2,9 @@ package control
 
 import (
 	"context"
+	"crypto"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/colonyfleet/colony/lo/reconciler"
 	"github.com/colonyfleet/colony/placement"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/sign"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -255,6 +258,8 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 	}
 	// Before the commit: where only the store fails, the record counts all the same, and the
 	// next Step sees nothing reassigned.
+	var key crypto.Signer
+	out.Desired.Certificates, key = l.site.opts.Certificate()
 	signed := statements(&out.Desired)
 	n.unpublished = n.unpublished || out.Reassigned || signed != n.statements
 	if out.Changed || n.unsaved {
@@ -267,13 +272,23 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 		}
 	}
 	if n.unpublished && n.reported {
-		if err := l.publish(ctx, topic.ForNode(topic.NodeDesired, l.site.opts.Site, n.id), protocol.Marshal(&out.Desired)); err != nil {
+		if err := l.publishDesired(ctx, &out.Desired, key); err != nil {
 			l.site.log.ErrorContext(ctx, "desired state of the node could not be published", "node_id", n.id, "err", err)
 			return earliest(now.Add(retryDelay), out.NextAt)
 		}
 		n.unpublished, n.statements = false, signed
 	}
 	return out.NextAt
+}
+
+// publishDesired signs a NodeDesired, where the LO has a key, and publishes it.
+func (l *Loop) publishDesired(ctx context.Context, m *protocol.NodeDesired, key crypto.Signer) error {
+	if key != nil {
+		if err := sign.Node(key, l.site.opts.Site, m); err != nil {
+			return fmt.Errorf("sign it: %w", err)
+		}
+	}
+	return l.publish(ctx, topic.ForNode(topic.NodeDesired, l.site.opts.Site, m.Node), protocol.Marshal(m))
 }
 
 // tidy moves the checkpoint forward once the journal is far ahead of it.

@@ -28,6 +28,10 @@ func (s *Site) Enrolment(ctx context.Context, kind protocol.EventKind, n protoco
 	return err
 }
 
+// Certified says that the LO has another certificate: what it desires of its nodes is published with it. It does
+// not wait.
+func (s *Site) Certified() { s.reconcileAll() }
+
 // Client reports to the CO what clients of the broker did. Of the reports of one client that were not sent yet, and of
 // those of many, the last one is enough.
 func (s *Site) Client(ctx context.Context, kind protocol.EventKind, m protocol.ClientReport) error {

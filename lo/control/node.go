@@ -26,8 +26,8 @@ type node struct {
 	// it until the record is stored. 0: the stored record has everything.
 	firstUnsaved uint64
 	unpublished  bool // the broker, or the node, does not have its NodeDesired
-	// statements is the digest of the key set and the signatures that were published last in this
-	// run: they change without the position, as a key does.
+	// statements is the digest of the key set, the signatures and the certificates that were published
+	// last in this run: they change without the position, as a key does.
 	statements protocol.Digest
 	// reported says that the node has reported everything that it holds since the start of
 	// this LO: only then it gets a NodeDesired.
@@ -80,7 +80,8 @@ func (n *node) lacks(through uint64) bool {
 	return n.unsaved || n.firstUnsaved != 0 && n.firstUnsaved <= through
 }
 
-// statements is the digest of what the CO signed of m: of the key set and the signatures.
+// statements is the digest of what the CO signed of m, of the key set and the signatures, and of the
+// certificates by which the LO signs.
 func statements(m *protocol.NodeDesired) protocol.Digest {
 	all := [][]byte{m.KeySet}
 	for _, a := range m.Assignments {
@@ -92,5 +93,5 @@ func statements(m *protocol.NodeDesired) protocol.Digest {
 	for _, p := range m.Purges {
 		all = append(all, p.Signature)
 	}
-	return protocol.DigestOf(protocol.Marshal(all))
+	return protocol.DigestOf(protocol.Marshal(append(all, m.Certificates...)))
 }

@@ -39,6 +39,9 @@ const (
 
 	Revocations Kind = "colony.v1/revocations" // a protocol.Revocations: whose certificates do not count
 	Command     Kind = "colony.v1/command"     // a command.Command: what an operator asks of nodes, once
+
+	// By an LO, with the key of its certificate.
+	NodeDesired Kind = "colony.v1/node-desired" // a whole protocol.NodeDesired, by digest
 )
 
 const (
@@ -83,8 +86,13 @@ func (s *Signer) Public() ed25519.PublicKey { return s.public }
 // Sign returns the statement of a payload, with the payload in it. It fails where the key
 // does, such as one that is on another machine.
 func (s *Signer) Sign(kind Kind, payload []byte) ([]byte, error) {
-	statement, err := cose.Sign1(rand.Reader, s.signer, cose.Headers{Protected: cose.ProtectedHeader{
-		cose.HeaderLabelAlgorithm: cose.AlgorithmEdDSA, cose.HeaderLabelContentType: string(kind), cose.HeaderLabelKeyID: KeyID(s.public),
+	return statement(s.signer, KeyID(s.public), kind, payload)
+}
+
+// statement signs a payload with a key that has an id.
+func statement(by cose.Signer, id []byte, kind Kind, payload []byte) ([]byte, error) {
+	statement, err := cose.Sign1(rand.Reader, by, cose.Headers{Protected: cose.ProtectedHeader{
+		cose.HeaderLabelAlgorithm: by.Algorithm(), cose.HeaderLabelContentType: string(kind), cose.HeaderLabelKeyID: id,
 	}}, payload, nil)
 	if err != nil {
 		return nil, fmt.Errorf("sign %s: %w", kind, err)
@@ -144,18 +152,18 @@ func keyID(m *cose.Sign1Message) string {
 	return hex.EncodeToString(id)
 }
 
-// verify checks a statement of a kind with one key, and returns its payload.
-func verify(kind Kind, m *cose.Sign1Message, key ed25519.PublicKey) ([]byte, error) {
+// verify checks a statement of a kind with one key of an algorithm, and returns its payload.
+func verify(kind Kind, m *cose.Sign1Message, algorithm cose.Algorithm, key crypto.PublicKey) ([]byte, error) {
 	if got := m.Headers.Protected[cose.HeaderLabelContentType]; got != string(kind) {
 		return nil, refuse(WrongKind, "a statement says %v where %s is expected", got, kind)
 	}
-	if alg, err := m.Headers.Protected.Algorithm(); err != nil || alg != cose.AlgorithmEdDSA {
-		return nil, refuse(Malformed, "a statement is signed with algorithm %v: want EdDSA", m.Headers.Protected[cose.HeaderLabelAlgorithm])
+	if alg, err := m.Headers.Protected.Algorithm(); err != nil || alg != algorithm {
+		return nil, refuse(Malformed, "a statement is signed with algorithm %v: want %s", m.Headers.Protected[cose.HeaderLabelAlgorithm], algorithm)
 	}
 	if m.Payload == nil {
 		return nil, refuse(Malformed, "a statement has no payload")
 	}
-	v, err := cose.NewVerifier(cose.AlgorithmEdDSA, key)
+	v, err := cose.NewVerifier(algorithm, key)
 	if err != nil {
 		return nil, fmt.Errorf("use key %s: %w", keyID(m), err)
 	}

@@ -66,7 +66,7 @@ func (t Trust) Follow(statement []byte) (Trust, error) {
 	if keyID(m) != hex.EncodeToString(KeyID(t.root)) {
 		return t, refuse(UnknownKey, "the key set is signed with key %s, the root key is %x: give this machine the root key of its fleet", keyID(m), KeyID(t.root))
 	}
-	payload, err := verify(KeySet, m, t.root)
+	payload, err := verify(KeySet, m, cose.AlgorithmEdDSA, t.root)
 	if err != nil {
 		return t, err
 	}
@@ -100,7 +100,7 @@ func (t Trust) Verify(kind Kind, statement []byte) ([]byte, error) {
 	if !ok {
 		return nil, refuse(UnknownKey, "a %s is signed with key %s, which the key set %d does not have", kind, keyID(m), t.number)
 	}
-	return verify(kind, m, key)
+	return verify(kind, m, cose.AlgorithmEdDSA, key)
 }
 
 // Unchecked returns the payload of a statement of a kind without checking its signature: for a receiver without keys.

@@ -2,7 +2,7 @@
 // what the CO signed for the site and the node. The LO only hands statements on and chooses
 // within them; whoever has its place can hold statements back, and not make the node run, or remove,
 // what the CO did not sign. docs/security.md lists what is checked and what the LO may
-// choose.
+// choose. What the LO chooses it signs with the key of its certificate, where it has one.
 //
 // A node remembers for each deployment the greatest position that it followed, its floor: what was
 // signed before that does not count again, but for the return to a version that
@@ -13,6 +13,7 @@
 package trust
 
 import (
+	"crypto"
 	"crypto/ed25519"
 	"fmt"
 	"slices"
@@ -40,6 +41,9 @@ type Node struct {
 	Node protocol.NodeID
 	// Labels are those that selectors match.
 	Labels map[string]string
+	// LO returns the key of the site's LO, which its certificates prove, its own first, in DER. Nil: the node
+	// has no certificates to check them by, and what the LO signs is not looked at.
+	LO func(certificates [][]byte) (crypto.PublicKey, error)
 }
 
 // A State is what must survive a restart.
@@ -49,6 +53,9 @@ type State struct {
 	Floors []Floor `cbor:"2,keyasint,omitempty"`
 	// Site is the site whose positions the floors have. Absent: the node's.
 	Site protocol.SiteID `cbor:"3,keyasint,omitempty"`
+	// LOSigns says that the node has followed what the LO of the site had signed: what comes without
+	// a signature of the LO does not count any more.
+	LOSigns bool `cbor:"4,keyasint,omitempty"`
 }
 
 // A Floor is what a node remembers of a deployment, also once that is removed.
@@ -98,6 +105,8 @@ type Checker struct {
 	node   Node
 	trust  sign.Trust
 	floors map[protocol.DeploymentName]Floor
+	// loSigns is that of the State.
+	loSigns bool
 }
 
 // New returns the Checker of a node that believes the root key, with what it stored.
@@ -116,7 +125,28 @@ func New(node Node, root ed25519.PublicKey, s State) (*Checker, error) {
 	for _, f := range s.Floors {
 		c.floors[f.Deployment] = f
 	}
+	c.loSigns = s.LOSigns
 	return c, nil
+}
+
+// Sent checks that a NodeDesired, as it was encoded, comes from the LO of the site, where the node has certificates: by
+// the signature of the LO, or without one as long as the node has followed no signed one. An error is a
+// sign.Refusal, and refuses the message as a whole: it is not given to Check.
+func (c *Checker) Sent(d *protocol.NodeDesired, message []byte) error {
+	if c.node.LO == nil {
+		return nil
+	}
+	if len(d.Signature) == 0 {
+		if c.loSigns {
+			return sign.Refuse(sign.Unsigned, "the local orchestrator of the site has not signed it, and has signed an earlier one: either somebody else sent it, or its release or configuration is an earlier one again")
+		}
+		return nil
+	}
+	key, err := c.node.LO(d.Certificates)
+	if err != nil {
+		return sign.Refuse(sign.UnknownKey, "what came with it does not prove the local orchestrator of the site: %v", err)
+	}
+	return sign.CheckNode(key, c.node.Site, message)
 }
 
 // Followed is the greatest position of what was followed, also of deployments that were removed
@@ -131,10 +161,10 @@ func (c *Checker) Followed() protocol.Position {
 	return last
 }
 
-// Check decides about a NodeDesired. records are those of the node. It changes nothing;
+// Check decides about a NodeDesired that Sent has let pass. records are those of the node. It changes nothing;
 // Adopt does, once the State of the Verdict is on disk.
 func (c *Checker) Check(d *protocol.NodeDesired, records map[protocol.DeploymentName]plan.Record) Verdict {
-	k := &check{Checker: c, records: records, floors: map[protocol.DeploymentName]Floor{}, v: Verdict{Failed: map[protocol.DeploymentName]plan.Failure{}}}
+	k := &check{Checker: c, loSigns: c.loSigns || c.node.LO != nil && len(d.Signature) > 0, records: records, floors: map[protocol.DeploymentName]Floor{}, v: Verdict{Failed: map[protocol.DeploymentName]plan.Failure{}}}
 	for name, f := range c.floors {
 		k.floors[name] = f
 	}
@@ -174,6 +204,7 @@ func (c *Checker) Adopt(s State) {
 	if next, err := c.trust.Follow(s.KeySet); err == nil {
 		c.trust = next
 	}
+	c.loSigns = s.LOSigns
 	clear(c.floors)
 	for _, f := range s.Floors {
 		c.floors[f.Deployment] = f
@@ -184,6 +215,7 @@ func (c *Checker) Adopt(s State) {
 type check struct {
 	*Checker
 	trust   sign.Trust
+	loSigns bool
 	records map[protocol.DeploymentName]plan.Record
 	floors  map[protocol.DeploymentName]Floor
 	// strangers is how many records of strangers there are, with those that v makes.
@@ -352,7 +384,7 @@ func (k *check) raise(name protocol.DeploymentName, at protocol.Position, rec pl
 
 // state returns what must survive.
 func (k *check) state() State {
-	s := State{KeySet: k.trust.KeySet(), Site: k.node.Site}
+	s := State{KeySet: k.trust.KeySet(), Site: k.node.Site, LOSigns: k.loSigns}
 	for _, f := range k.floors {
 		s.Floors = append(s.Floors, f)
 	}

@@ -1,6 +1,8 @@
 package trust
 
 import (
+	"crypto"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/identity/identitytest"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/sign"
@@ -458,4 +461,74 @@ func TestFloorsAreOfOneSite(t *testing.T) {
 	if w.state.Site != "s2" || w.checker.Followed() != at(3) {
 		t.Errorf("remembered is %+v", w.state)
 	}
+}
+
+// TestLOSigns has a node follow an LO that begins to sign: from then on it takes nothing that is not signed,
+// over restarts, until it is given to another site.
+func TestLOSigns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	key, other := identitytest.Key(t), identitytest.Key(t)
+	node := Node{Site: "s1", Node: "n1", Labels: map[string]string{"line": "3"}, LO: func(certificates [][]byte) (crypto.PublicKey, error) {
+		if len(certificates) != 1 {
+			return nil, errors.New("no certificate")
+		}
+		return key.Public(), nil
+	}}
+	restart := func() {
+		t.Helper()
+		var err error
+		if w.checker, err = New(node, w.co.Root(), w.state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restart()
+	sent := func(by crypto.Signer, certificates ...[]byte) (protocol.NodeDesired, error) {
+		t.Helper()
+		d := assign(w.entry("web", "1", 1))
+		d.Certificates = certificates
+		if by != nil {
+			if err := sign.Node(by, node.Site, &d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d, w.checker.Sent(&d, protocol.Marshal(&d))
+	}
+	refused := func(what string, want sign.Reason, by crypto.Signer, certificates ...[]byte) {
+		t.Helper()
+		if _, err := sent(by, certificates...); sign.ReasonOf(err) != want {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
+	}
+	d, err := sent(nil)
+	if err != nil {
+		t.Fatalf("of an LO that never signed: %v", err)
+	}
+	w.expect("unsigned", w.obey(d))
+	refused("by another key", sign.UnknownKey, other, []byte{1})
+	refused("without certificates", sign.UnknownKey, key)
+	if w.state.LOSigns {
+		t.Error("a forged signature counts as one of the LO")
+	}
+	if d, err = sent(key, []byte{1}); err != nil {
+		t.Fatalf("signed: %v", err)
+	}
+	w.expect("signed", w.obey(d))
+	for _, when := range []string{"at once", "after a restart"} {
+		refused("unsigned, "+when, sign.Unsigned, nil)
+		restart()
+	}
+	node.LO = nil // its certificates are gone, as in development mode
+	restart()
+	refused("without certificates of its own", "", nil)
+	if d, err = sent(nil); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("unsigned, without certificates of its own", w.obey(d))
+	node.LO = func([][]byte) (crypto.PublicKey, error) { return key.Public(), nil }
+	restart()
+	refused("unsigned, with certificates once more", sign.Unsigned, nil)
+	node.Site = "s2"
+	restart()
+	refused("unsigned, at another site", "", nil)
 }
