@@ -13,6 +13,7 @@ import (
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/identity/tpm"
 	"github.com/colonyfleet/colony/internal/statefile"
 )
 
@@ -35,9 +36,14 @@ func (e *EN) openIdentity(ctx context.Context) (err error) {
 		}
 		root = &f
 	}
+	module, err := tpm.Parse(e.opts.Identity.Key)
+	if err != nil {
+		return err
+	}
+	e.parts.OnStop("TPM", func(context.Context) error { return module.Close() })
 	e.identity, err = enidentity.Open(ctx, enidentity.Options{
 		Site: e.opts.Site, Node: e.opts.Node, Addresses: e.opts.LO.Enrol, TokenFile: e.opts.TokenFile(), Dir: store.Dir(e.opts.StateDir), Disk: e.disk,
-		Fleet: root, Device: inventory.New(inventory.Options{Logger: e.log}).Serial(), Root: e.root, Now: e.opts.Now, Dial: e.opts.Dial, Logger: e.log,
+		TPM: module, Fleet: root, Device: inventory.New(inventory.Options{Logger: e.log}).Serial(), Root: e.root, Now: e.opts.Now, Dial: e.opts.Dial, Logger: e.log,
 		Damaged: func(d *statefile.Damage) { e.damaged.Add(d.String()) },
 	})
 	return err

@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/tpm"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/protocol"
@@ -111,10 +112,16 @@ type IdentityOptions struct {
 	// Root is the fingerprint of the fleet's root, as colony ca init prints it. With it a node that has no
 	// join token asks the LO for its certificate, and waits until its key is approved.
 	Root string `yaml:"root,omitempty"`
+	// Key says where the key of the certificate is made and stays: file, in the state directory, which is the
+	// default; tpm, in the TPM 2.0 at /dev/tpmrm0; or tpm: and the path of its device.
+	Key string `yaml:"key,omitempty"`
 }
 
 // validate returns the faults of the options of a node that enrols at addresses.
 func (o IdentityOptions) validate(enrol []string) error {
+	if _, err := tpm.Parse(o.Key); err != nil {
+		return err
+	}
 	if o.Root == "" {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/identity/https"
 	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/identity/tpm"
 	"github.com/colonyfleet/colony/internal/statefile"
 	loidentity "github.com/colonyfleet/colony/lo/identity"
 	"github.com/colonyfleet/colony/lo/link"
@@ -160,6 +161,12 @@ func (p *parts) openHolder(context.Context) (err error) {
 		if p.vault, err = store.Open(p.opts.Disk, store.Dir(p.opts.StateDir)); err != nil {
 			return err
 		}
+		module, err := tpm.Parse(p.opts.Identity.Key)
+		if err != nil {
+			return err
+		}
+		p.group.OnStop("TPM", func(context.Context) error { return module.Close() })
+		p.vault.In(module)
 		p.holder = identity.NewHolder(p.vault.Clock(p.opts.Now))
 	}
 	p.fromCO = https.NewClient(https.ClientOptions{

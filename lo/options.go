@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/broker/retained"
 	"github.com/colonyfleet/colony/broker/sessions"
+	"github.com/colonyfleet/colony/identity/tpm"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/lo/control"
@@ -124,6 +125,9 @@ type IdentityOptions struct {
 	MQTT string `yaml:"mqtt,omitempty"`
 	// Pending says which nodes without a join token wait until their keys are approved.
 	Pending PendingOptions `yaml:"pending,omitempty"`
+	// Key says where the keys of the LO's certificate and of the site's authority are made and stay: file, in the
+	// state directory, which is the default; tpm, in the TPM 2.0 at /dev/tpmrm0; or tpm: and the path of its device.
+	Key string `yaml:"key,omitempty"`
 }
 
 // PendingOptions say which nodes without a join token wait until their keys are approved.
@@ -166,6 +170,9 @@ func (o Options) validateIdentity() error {
 		}
 	}
 	errs = append(errs, o.Identity.Pending.validate(o.Identity.Enrol))
+	if _, err := tpm.Parse(o.Identity.Key); err != nil {
+		errs = append(errs, err)
+	}
 	if addr := o.Identity.HTTP; addr != "" {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			errs = append(errs, fmt.Errorf("identity.http %q: want host:port", addr))

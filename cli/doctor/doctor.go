@@ -55,7 +55,7 @@ func LO(o lo.Options) []doctor.Check {
 	running := host.Running(o.HTTP, filepath.Join(o.StateDir, "journal", "lock"))
 	proof := node.Proof{
 		Key: "co.enrol", Set: len(o.CO.Enrol) > 0, Dir: store.Dir(o.StateDir), Name: identity.OfLO(o.Site),
-		TokenFile: o.TokenFile(), Token: "colony site add " + string(o.Site), Open: o.Identity.MQTT == "",
+		TokenFile: o.TokenFile(), Token: "colony site add " + string(o.Site), Open: o.Identity.MQTT == "", Keys: o.Identity.Key,
 	}
 	need := o.JournalBytes + o.CacheBytes + o.RetainedBytes
 	return []doctor.Check{

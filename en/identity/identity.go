@@ -20,6 +20,7 @@ import (
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/identity/tpm"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -27,7 +28,7 @@ import (
 	"github.com/colonyfleet/colony/protocol/sign"
 )
 
-// Options are what Open needs. All are required, but for Fleet, Device, Root, Now and Dial.
+// Options are what Open needs. All are required, but for TPM, Fleet, Device, Root, Now and Dial.
 type Options struct {
 	Site protocol.SiteID
 	Node protocol.NodeID
@@ -41,6 +42,8 @@ type Options struct {
 	Device string
 	Dir    string // of keys, certificates and the list of revoked keys
 	Disk   disk.FS
+	// TPM is where the key of the node is made and stays. Nil: it is a file in Dir.
+	TPM *tpm.Module
 	// Root is the root key of the fleet's key sets. Nil: the list of revoked keys is not checked.
 	Root ed25519.PublicKey
 	Now  func() time.Time // nil: the system's clock
@@ -78,6 +81,7 @@ func Open(ctx context.Context, o Options) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
+	files.In(o.TPM)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -68,26 +68,34 @@ type Keeper struct {
 func NewKeeper(o KeeperOptions) *Keeper {
 	k := &Keeper{o: o, early: notify.New()}
 	k.repair(store.Machine)
-	c, err := o.Vault.Load(store.Machine)
-	if err == nil {
-		var p identity.Peer
-		if p, err = c.Check(o.Holder.Clock()); err == nil && p.Name != o.Name {
-			err = fmt.Errorf("the certificate is that of %s and not of %s: remove the directory of the identity and enrol the machine by its new name", p.Name, o.Name)
-		}
-	}
-	switch {
-	case err == nil:
-		o.Holder.Set(c)
-		if err := o.Holder.Clock().Raise(c.Chain[0].NotBefore); err != nil {
-			o.Logger.Warn("floor of the clock not stored", "err", err)
-		}
-	case !errors.Is(err, fs.ErrNotExist):
-		o.Logger.Error("certificate of this machine not read", "err", err)
-	}
+	k.load()
 	if k.authority() {
 		k.repair(store.Issuer)
 	}
 	return k
+}
+
+// load puts the stored credential into the holder, and reports whether there is one that counts.
+func (k *Keeper) load() bool {
+	c, err := k.o.Vault.Load(store.Machine)
+	if err == nil {
+		var p identity.Peer
+		if p, err = c.Check(k.o.Holder.Clock()); err == nil && p.Name != k.o.Name {
+			err = fmt.Errorf("the certificate is that of %s and not of %s: remove the directory of the identity and enrol the machine by its new name", p.Name, k.o.Name)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if err != nil {
+		k.o.Logger.Error("certificate of this machine not read", "err", err)
+		return false
+	}
+	k.o.Holder.Set(c)
+	if err := k.o.Holder.Clock().Raise(c.Chain[0].NotBefore); err != nil {
+		k.o.Logger.Warn("floor of the clock not stored", "err", err)
+	}
+	return true
 }
 
 // authority reports whether the machine has the authority of a site beside its own certificate.
@@ -252,6 +260,10 @@ func (k *Keeper) once(ctx context.Context, c *identity.Credential) error {
 	var err error
 	if c == nil {
 		k.repair(store.Machine)
+		if k.load() { // it could not be read before, such as where its key is in a TPM that was away
+			k.announce(Issued{Machine: k.o.Holder.Credential(), First: true})
+			return nil
+		}
 	}
 	m.Key, err = k.o.Vault.Key(store.Machine)
 	if err != nil && c != nil { // its file was damaged meanwhile, and is written anew with the certificate
@@ -295,12 +307,17 @@ func (k *Keeper) once(ctx context.Context, c *identity.Credential) error {
 	}
 	got.First = k.o.Holder.Credential() == nil
 	k.o.Holder.Set(got.Machine)
-	k.changed.Notify()
 	k.o.Logger.InfoContext(ctx, "machine has a certificate", "machine", k.o.Name.String(), "renewal", c != nil, "serial", identity.SerialOf(got.Machine.Chain[0]), "until", got.Machine.Chain[0].NotAfter)
-	if k.o.Changed != nil {
-		k.o.Changed(got)
-	}
+	k.announce(got)
 	return nil
+}
+
+// announce says that the holder has another credential.
+func (k *Keeper) announce(i Issued) {
+	k.changed.Notify()
+	if k.o.Changed != nil {
+		k.o.Changed(i)
+	}
 }
 
 // join asks for a certificate with the token, or without one where there is none and the fleet is known.

@@ -1,6 +1,7 @@
 // Package store keeps the keys and certificates of a machine, and the floor of its clock, in
 // a directory: files that only their owner reads, each replaced whole. A key is made here
-// and never leaves the directory.
+// and never leaves the directory, or it is made in a TPM and never leaves that: then the directory has what the TPM
+// has wrapped.
 //
 // Keys and certificates are PEM, as other tools read it, and are checked in place of a
 // checksum: a file counts where it is what would be written for what it says, the key fits the
@@ -10,10 +11,7 @@ package store
 
 import (
 	"bytes"
-	"crypto"
-	"crypto/ecdsa"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -24,6 +22,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/tpm"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -35,8 +34,10 @@ const (
 	maxFile  = 64 << 10
 
 	keyType, certType = "PRIVATE KEY", "CERTIFICATE"
-	floorFile         = "clock.floor"
-	refusalFile       = "refused"
+	// Of a key in a TPM: as OpenSSL's provider tpm2 reads it, and its public half.
+	wrappedType, publicType = "TSS2 PRIVATE KEY", "PUBLIC KEY"
+	floorFile               = "clock.floor"
+	refusalFile             = "refused"
 )
 
 // The names of what a Store keeps.
@@ -51,6 +52,7 @@ const (
 type Store struct {
 	disk disk.FS
 	dir  string
+	tpm  *tpm.Module // where new keys are made; nil: here
 }
 
 // Dir is the directory of a machine's identity in the state directory of its tier.
@@ -73,17 +75,11 @@ func Open(d disk.FS, dir string) (*Store, error) {
 // the file system of the machine.
 func At(d disk.FS, dir string) *Store { return &Store{disk: disk.Or(d), dir: dir} }
 
-// Key returns the key of that name, which it makes where there is none. A key that is damaged
-// is not replaced: the error names its file. Repair sets it aside.
-func (s *Store) Key(name string) (crypto.Signer, error) {
-	k, err := s.readKey(name)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return k, err
-	}
-	if k, err = identity.NewKey(); err != nil {
-		return nil, err
-	}
-	return k, s.writeKey(name, k)
+// In has new keys made in a TPM, but for the root of a fleet, and those that are there used in it. Nil: keys are
+// files. It is called before any other method, and returns the Store.
+func (s *Store) In(m *tpm.Module) *Store {
+	s.tpm = m
+	return s
 }
 
 // Load returns the credential of that name; fs.ErrNotExist where there is none. A certificate
@@ -132,20 +128,10 @@ func (e *damagedError) Error() string { return e.err.Error() }
 // Unwrap returns the cause.
 func (e *damagedError) Unwrap() error { return e.err }
 
-// KeyName returns the KeySum of a key that is there, in hex; fs.ErrNotExist where it is not.
-func (s *Store) KeyName(name string) (string, error) {
-	key, err := s.readKey(name)
-	if err != nil {
-		return "", err
-	}
-	sum := identity.KeySum(key.Public())
-	return hex.EncodeToString(sum[:]), nil
-}
-
 // Save stores the certificates of that name in the place of the former ones, and its key where
 // the one that is stored is another or damaged.
 func (s *Store) Save(name string, c *identity.Credential) error {
-	if old, err := s.readKey(name); err != nil || !samePublic(old, c.Key) {
+	if old, err := s.readKey(name); err != nil || !samePublic(old, c.Key.Public()) {
 		if err := s.writeKey(name, c.Key); err != nil {
 			return err
 		}
@@ -163,93 +149,6 @@ func (s *Store) Remove(name string) error {
 		return fmt.Errorf("remove the certificates %s: %w", name, err)
 	}
 	return nil
-}
-
-// OpenRoot returns the root of the fleet; fs.ErrNotExist where there is none.
-func (s *Store) OpenRoot() (*identity.Authority, error) {
-	c, err := s.Load(Root)
-	if err != nil {
-		return nil, err
-	}
-	return identity.OpenRoot(c.Root, c.Key)
-}
-
-// InitRoot returns the root of the fleet, which it makes where there is none.
-func (s *Store) InitRoot(now time.Time) (a *identity.Authority, made bool, err error) {
-	if a, err = s.OpenRoot(); !errors.Is(err, fs.ErrNotExist) {
-		return a, false, err
-	}
-	key, err := s.Key(Root)
-	if err != nil {
-		return nil, false, err
-	}
-	if a, err = identity.NewRoot(key, now); err != nil {
-		return nil, false, err
-	}
-	return a, true, s.Save(Root, &identity.Credential{Key: key, Root: a.Root()})
-}
-
-// ExportRoot returns the root's certificate and its key as PEM: whoever has it can be every
-// machine of the fleet.
-func (s *Store) ExportRoot() ([]byte, error) {
-	if _, err := s.OpenRoot(); err != nil {
-		return nil, err
-	}
-	cert, err := s.read(s.path(Root + ".crt"))
-	if err != nil {
-		return nil, err
-	}
-	key, err := s.read(s.path(Root + ".key"))
-	return append(cert, key...), err
-}
-
-// ErrHasRoot says that there is another root, which is not replaced.
-var ErrHasRoot = errors.New("there is a root of a fleet already")
-
-// ImportRoot stores what ExportRoot returned. It fails with ErrHasRoot where there is another
-// one; a root that lost its key gets that back.
-func (s *Store) ImportRoot(raw []byte) (*identity.Authority, error) {
-	var certs, key *pem.Block
-	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
-		switch block.Type {
-		case certType:
-			certs = block
-		case keyType:
-			key = block
-		}
-	}
-	if certs == nil || key == nil {
-		return nil, errors.New("root of a fleet: want a PEM certificate and its key, as colony ca export writes them")
-	}
-	cert, err := x509.ParseCertificate(certs.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("root of a fleet: %w", err)
-	}
-	signer, err := parseKey(key.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("root of a fleet: %w", err)
-	}
-	a, err := identity.OpenRoot(cert, signer)
-	if err != nil {
-		return nil, err
-	}
-	old, err := s.read(s.path(Root + ".crt"))
-	if err == nil {
-		var certs []*x509.Certificate
-		if certs, err = ParseCertificates(old); err == nil && !certs[0].Equal(cert) {
-			return nil, ErrHasRoot
-		}
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("root of the fleet %s: %w: remove the file if it is damaged", s.path(Root+".crt"), err)
-	}
-	if err := s.disk.MkdirAll(s.dir, dirPerm); err != nil {
-		return nil, fmt.Errorf("create the directory of the identity: %w", err)
-	}
-	if err := s.writeKey(Root, signer); err != nil {
-		return nil, err
-	}
-	return a, s.Save(Root, &identity.Credential{Key: signer, Root: cert})
 }
 
 // Clock returns a clock over now with the floor that was stored, and stores it as it rises.
@@ -291,70 +190,6 @@ func (s *Store) readFloor() (time.Time, error) {
 func parseFloor(content []byte) (time.Time, error) { return time.Parse(time.RFC3339, string(content)) }
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
-
-func (s *Store) readKey(name string) (crypto.Signer, error) {
-	path := s.path(name + ".key")
-	raw, err := s.read(path)
-	if err != nil {
-		return nil, err
-	}
-	k, err := decodeKey(raw)
-	if err != nil {
-		return nil, &damagedError{path, fmt.Errorf("key %s: %w: remove the file and enrol the machine again", path, err)}
-	}
-	return k, nil
-}
-
-// decodeKey reads what encodeKey wrote, and nothing else: the file holds the public key beside
-// the private one, so that a change of either is noticed.
-func decodeKey(raw []byte) (crypto.Signer, error) {
-	block, _ := pem.Decode(raw)
-	if block == nil || block.Type != keyType {
-		return nil, fmt.Errorf("want a PEM block %s", keyType)
-	}
-	k, err := parseKey(block.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	written, err := encodeKey(k)
-	if err == nil && !bytes.Equal(written, raw) {
-		err = errors.New("the private key and what is stored beside it do not fit")
-	}
-	return k, err
-}
-
-func encodeKey(k crypto.Signer) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		return nil, fmt.Errorf("encode key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: der}), nil
-}
-
-func samePublic(a, b crypto.Signer) bool {
-	of, ok := a.Public().(*ecdsa.PublicKey)
-	return ok && of.Equal(b.Public())
-}
-
-func parseKey(der []byte) (crypto.Signer, error) {
-	k, err := x509.ParsePKCS8PrivateKey(der)
-	if err != nil {
-		return nil, err
-	}
-	ec, ok := k.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, errors.New("want an ECDSA key")
-	}
-	return ec, nil
-}
-
-func (s *Store) writeKey(name string, k crypto.Signer) error {
-	raw, err := encodeKey(k)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(s.disk, s.path(name+".key"), raw, filePerm)
-}
 
 func (s *Store) read(path string) ([]byte, error) {
 	f, err := s.disk.Open(path, os.O_RDONLY, 0)

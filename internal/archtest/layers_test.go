@@ -111,6 +111,7 @@ var packages = map[string]layer{
 	"internal/s3test":            kernel,
 	"internal/testproc":          kernel,
 	"internal/tlstest":           kernel,
+	"internal/tpmtest":           kernel, // of the tests of what keeps keys in a TPM
 	"internal/trailer":           kernel,
 	"migrations":                 kernel,
 
@@ -119,6 +120,7 @@ var packages = map[string]layer{
 	"identity/enrol":        adapter,
 	"identity/https":        adapter,
 	"identity/store":        adapter,
+	"identity/tpm":          kernel,
 	"identity/revocation":   adapter,
 
 	"broker/admin":               adapter,
@@ -418,6 +420,7 @@ var confined = map[string][]string{
 	"google.golang.org/protobuf":              {"co/data/remotewrite"},
 	"tags.cncf.io/container-device-interface": {"co/compiler/devicespec", "en/engine/containerd/runspec"},
 	"github.com/veraison/go-cose":             {"protocol/sign"},
+	"github.com/google/go-tpm":                {"identity/tpm"},
 }
 
 // also lists the imports that break the order, each with its reason. One that
@@ -464,6 +467,8 @@ var also = map[[2]string]string{
 	{"internal/mosquittotest", "internal/freeport"}:           "it listens where nobody else does",
 	{"internal/mosquittotest", "internal/testpart"}:           "it waits as other tests do",
 	{"internal/mosquittotest", "internal/testproc"}:           "it is a program of a test",
+	{"internal/tpmtest", "internal/testpart"}:                 "it waits as other tests do",
+	{"internal/tpmtest", "internal/testproc"}:                 "it is a program of a test",
 	{"en/link", "broker/client"}:                              "it speaks MQTT with the LO",
 	{"en/engine/engines", "en/engine/containerd"}:             "it chooses among the engines",
 	{"en/engine/containerd", "en/engine/logs/ondisk"}:         "its shims write to files that are read and bounded there",

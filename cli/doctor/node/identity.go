@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/identity/https"
 	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/identity/tpm"
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/doctor/host"
 )
@@ -29,8 +30,9 @@ type Proof struct {
 	// External says that another broker is to check who connects, Open that an LO believes its
 	// nodes whom they say to be.
 	External, Open bool
-	// Dir is where the keys and certificates are.
+	// Dir is where the keys and certificates are, and Keys the key identity.key of the configuration.
 	Dir  string
+	Keys string
 	Name identity.Name
 	// TokenFile is where the join token is looked for, and Token the command that makes one;
 	// empty at the CO, which certifies itself.
@@ -58,7 +60,8 @@ func (p Proof) HTTP(what, key, target string, server identity.Name) func(context
 		return host.HTTP(what, key, target)
 	}
 	return func(ctx context.Context) []doctor.Finding {
-		files := store.At(nil, p.Dir)
+		files, module := p.files()
+		defer module.Close() //nolint:errcheck // nothing is left in it
 		c, err := files.Load(store.Machine)
 		if err != nil {
 			return []doctor.Finding{doctor.Warnf("see what identity says", "%s is not asked: there is no certificate to prove who asks", what)}
@@ -95,8 +98,12 @@ func (p Proof) check(now time.Time) []doctor.Finding {
 		return []doctor.Finding{doctor.Warnf("set "+p.Key+" in the configuration: docs/identity.md says how, in which order",
 			"development mode: nobody proves who it is here, and whoever reaches the broker and names itself is believed")}
 	}
-	files := store.At(nil, p.Dir)
+	files, module := p.files()
+	defer module.Close() //nolint:errcheck // nothing is left in it
 	var out []doctor.Finding
+	if module != nil {
+		out = append(out, p.judgeTPM(files, module))
+	}
 	if p.Name.Tier == identity.CO {
 		out = append(out, judgeRoot(files, now))
 	}
@@ -111,6 +118,36 @@ func (p Proof) check(now time.Time) []doctor.Finding {
 			"the clock says %s, and a certificate of the tier above began %s later: the tier goes by that until the clock is beyond it", now.UTC().Format(time.RFC3339), late.Round(time.Minute)))
 	}
 	return out
+}
+
+// files returns where the keys and certificates are, and the TPM that has the keys; nil: they are files.
+func (p Proof) files() (*store.Store, *tpm.Module) {
+	module, err := tpm.Parse(p.Keys)
+	if err != nil {
+		module = nil // the check of the configuration says it
+	}
+	return store.At(nil, p.Dir).In(module), module
+}
+
+// judgeTPM judges whether the key of the machine is in the TPM, or can be.
+func (p Proof) judgeTPM(files *store.Store, module *tpm.Module) doctor.Finding {
+	in, err := files.InTPM(store.Machine)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := module.Make(); err != nil { // which leaves nothing in it
+			return doctor.Failf("as it says, or leave identity.key out: keys are files then", "identity.key is %s: %v", p.Keys, err)
+		}
+		return doctor.Okf("the TPM %s makes keys; the machine has none yet", module.Path())
+	case err == nil && !in:
+		return doctor.Warnf("to have it in the TPM stop the tier, remove "+p.Dir+", and enrol the machine with a join token that was made with --replace: "+p.Token,
+			"identity.key is %s, and the key of the machine is a file of before: the tier goes on with that", p.Keys)
+	case err == nil:
+		_, err = files.Key(store.Machine)
+	}
+	if err != nil {
+		return doctor.Failf("as it says; where the TPM was cleared, start the tier: it makes another key, and wants a join token that was made with --replace", "%v", err)
+	}
+	return doctor.Okf("the key of the machine is in the TPM %s", module.Path())
 }
 
 // floor is the earliest time that the tier takes for the present.

@@ -15,7 +15,10 @@ import (
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/identity/tpm"
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/doctor"
+	"github.com/colonyfleet/colony/internal/tpmtest"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -257,4 +260,53 @@ func TestIdentityOfCO(t *testing.T) {
 	p.want("a root without its key", "fail root.key is not", "ok the certificate of co")
 	p.proof.External = true
 	p.want("an external broker", "ok external broker")
+}
+
+// TestTPM judges a machine whose configuration asks for a TPM: without one, with one, with a key of before, with
+// a key in it, and after it was cleared.
+func TestTPM(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, identity.OfLO("plant"))
+	judged := func(what string, status doctor.Status, say string) {
+		t.Helper()
+		got := p.proof.check(p.now)[0]
+		if got.Status != status || !strings.Contains(got.Message, say) || (got.Fix == "") != (status == doctor.OK) {
+			t.Errorf("%s: %+v, want %q in it", what, got, say)
+		}
+	}
+	p.proof.Keys = "tpm:" + filepath.Join(p.proof.Dir, "none")
+	judged("no TPM", doctor.Fail, "has no TPM 2.0")
+	device := tpmtest.Start(t)
+	p.proof.Keys = "tpm:" + device.Path
+	judged("no key yet", doctor.OK, "makes keys")
+	if _, err := p.files.Key(store.Machine); err != nil {
+		t.Fatal(err)
+	}
+	judged("a file", doctor.Warn, "is a file of before")
+	if err := os.Remove(filepath.Join(p.proof.Dir, "machine.key")); err != nil {
+		t.Fatal(err)
+	}
+	module := tpm.New(device.Path)
+	if _, err := p.files.In(module).Key(store.Machine); err != nil {
+		t.Fatal(err)
+	}
+	if err := module.Close(); err != nil {
+		t.Error(err)
+	}
+	judged("a key in it", doctor.OK, "is in the TPM")
+	device.Kill()
+	if name, err := store.At(nil, p.proof.Dir).KeyName(store.Machine); err != nil || len(name) != 64 {
+		t.Errorf("name of the key without the TPM: %q, %v", name, err)
+	}
+	judged("a TPM that is away", doctor.Fail, "socket of the TPM")
+	device.Replace()
+	device.Again()
+	judged("another TPM", doctor.Fail, "it was cleared")
+	p.proof.Keys = ""
+	if got := p.proof.check(p.now)[0]; !strings.Contains(got.Message, "no certificate") {
+		t.Errorf("without a TPM in the configuration: %+v", got)
+	}
+	if _, err := store.At(nil, p.proof.Dir).Key(store.Machine); err == nil || store.IsDamaged(err) || !strings.Contains(err.Error(), "set identity.key to tpm") {
+		t.Errorf("a key of a TPM, where the configuration has none: %v", err)
+	}
 }

@@ -31,7 +31,7 @@ func Checks(o en.Options) []doctor.Check {
 	running := host.Running(o.HTTP, filepath.Join(o.StateDir, "lock"))
 	proof := Proof{
 		Key: "lo.enrol", Set: len(o.LO.Enrol) > 0, Dir: store.Dir(o.StateDir), Name: identity.OfNode(o.Site, o.Node),
-		TokenFile: o.TokenFile(), Token: "colony node token " + string(o.Site), Applies: o.Identity.Root != "",
+		TokenFile: o.TokenFile(), Token: "colony node token " + string(o.Site), Applies: o.Identity.Root != "", Keys: o.Identity.Key,
 	}
 	return []doctor.Check{
 		{Name: "configuration", Run: Configuration(o.Validate)},
