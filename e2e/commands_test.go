@@ -220,6 +220,8 @@ func keyCommands(t *testing.T, c *colony) {
 	c.must("co", "keys", "rotate", dir)
 	c.says("2", "co", "keys", "show", dir)
 	c.must("co", "keys", "retire", dir)
+	c.must("co", "keys", "rotate-root", dir)
+	c.says("4", "co", "keys", "show", dir)
 }
 
 // backupCommand saves the CO while it runs.

@@ -17,7 +17,7 @@ import (
 // Command returns "colony co keys".
 func Command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "keys", Short: "Make and rotate the keys with which a CO signs what its sites run", Args: cobra.NoArgs}
-	cmd.AddCommand(create(env), show(env), rotate(env), retire(env))
+	cmd.AddCommand(create(env), show(env), rotate(env), retire(env), rotateRoot(env))
 	return cmd
 }
 
@@ -73,6 +73,24 @@ then, each replica with the same files. What the former keys signed is adopted n
 more by a machine that has the new key set; what runs goes on.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if _, err := keys.Retire(args[0]); err != nil {
+				return err
+			}
+			return describe(env, args[0])
+		},
+	}
+}
+
+func rotateRoot(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "rotate-root DIRECTORY", Short: "Make a new root key, which the present one signs", Args: cobra.ExactArgs(1),
+		Long: `Make a new root key (root.key, root.pub) in the place of the present one, which signs it, and a
+key set that is signed by the new one and has the chain of all root keys. Restart the CO then, each
+replica with the same files. LOs and ENs that have any of these root keys follow by themselves,
+also where they slept through several rotations; the signing keys stay, and no container restarts.
+Replace the copy of root.key that is offline, and give new machines the new root.pub. The former
+root key signs nothing any more at a machine that has followed.`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if _, err := keys.RotateRoot(args[0]); err != nil {
 				return err
 			}
 			return describe(env, args[0])

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -22,11 +23,13 @@ import (
 
 // The files of a directory of keys.
 const (
-	RootKey    = "root.key"    // private; only Rotate and Retire need it
+	RootKey    = "root.key"    // private; only Rotate, Retire and RotateRoot need it
 	RootPublic = "root.pub"    // what LOs and ENs are given
 	SigningKey = "signing.key" // private
 	KeySet     = "key-set"     // signed by the root key
 	lockFile   = "lock"
+	// nextRoot is the next root key until the key set names it.
+	nextRoot = "root.key.next"
 
 	publicPerm = 0o644
 )
@@ -160,7 +163,11 @@ func Init(dir string) (made bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return true, writeKeySet(dir, 1, key)
+	trust, err := sign.NewTrust(public)
+	if err != nil {
+		return false, err
+	}
+	return true, writeKeySet(dir, trust, key)
 }
 
 // Rotate makes a new signing key, and a key set with it and those before it. The CO
@@ -185,7 +192,7 @@ func Rotate(dir string) (uint64, error) {
 		return 0, fmt.Errorf("the key set has %d keys already: retire the former ones first with \"colony co keys retire %s\"", len(former), dir)
 	}
 	// The key set first: one that has a key which nobody holds harms nothing.
-	if err := writeKeySet(dir, trust.Number()+1, key, former...); err != nil {
+	if err := writeKeySet(dir, trust, key, former...); err != nil {
 		return 0, err
 	}
 	return trust.Number() + 1, writePrivate(filepath.Join(dir, SigningKey), key)
@@ -206,24 +213,109 @@ func Retire(dir string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return s.Trust.Number() + 1, writeKeySet(dir, s.Trust.Number()+1, key)
+	return s.Trust.Number() + 1, writeKeySet(dir, s.Trust, key)
 }
 
-// writeKeySet signs a key set of the public half of key and of others.
-func writeKeySet(dir string, number uint64, key ed25519.PrivateKey, others ...ed25519.PublicKey) error {
-	private, err := keyfile.Private(filepath.Join(dir, RootKey))
-	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("a key set is signed with the root key: put %s back for this command: %w", filepath.Join(dir, RootKey), err)
+// RotateRoot makes a new root key in the place of the present one, which signs it: the key set has the chain of all
+// root keys, by which machines that have any of them follow. The signing keys stay. It returns the number of the key set.
+func RotateRoot(dir string) (uint64, error) {
+	unlock, err := claim(dir)
+	if err != nil {
+		return 0, err
 	}
+	defer unlock()
+	s, err := Open(dir)
+	if err != nil {
+		return 0, err
+	}
+	if len(s.Trust.Roots()) >= sign.MaxRoots {
+		return 0, fmt.Errorf("the key set has the chain of %d root keys already, and no machine follows a longer one", len(s.Trust.Roots()))
+	}
+	root, err := openRoot(dir, s.Trust)
+	if err != nil {
+		return 0, err
+	}
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return 0, fmt.Errorf("make key: %w", err)
+	}
+	link, err := root.Sign(sign.Root, protocol.Marshal(sign.RootStatement{V: protocol.Version, Public: public}))
+	if err != nil {
+		return 0, err
+	}
+	next, err := sign.NewSigner(private)
+	if err != nil {
+		return 0, err
+	}
+	set := sign.Keys{V: protocol.Version, Number: s.Trust.Number() + 1, Roots: append(slices.Clone(s.Trust.Roots()), link)}
+	for _, k := range s.Trust.Signing() {
+		set.Signing = append(set.Signing, k)
+	}
+	statement, err := next.Sign(sign.KeySet, protocol.Marshal(set))
+	if err != nil {
+		return 0, err
+	}
+	// The private key first: a key set whose root key nobody holds could never be followed by another one.
+	if err := writePrivate(filepath.Join(dir, nextRoot), private); err != nil {
+		return 0, err
+	}
+	if err := atomicfile.Write(disk.OS, filepath.Join(dir, KeySet), statement, publicPerm); err != nil {
+		return 0, err
+	}
+	return set.Number, takeNextRoot(dir, public)
+}
+
+// takeNextRoot puts the next root key in the place of the present one, where it is the one in force.
+func takeNextRoot(dir string, inForce ed25519.PublicKey) error {
+	next := filepath.Join(dir, nextRoot)
+	switch key, err := keyfile.Private(next); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !inForce.Equal(key.Public()):
+		return atomicfile.Remove(disk.OS, next) // a rotation that was interrupted before the key set had it
+	}
+	encoded, err := keyfile.EncodePublic(inForce)
 	if err != nil {
 		return err
 	}
-	root, err := sign.NewSigner(private)
+	if err := atomicfile.Write(disk.OS, filepath.Join(dir, RootPublic), encoded, publicPerm); err != nil {
+		return err
+	}
+	if err := os.Rename(next, filepath.Join(dir, RootKey)); err != nil {
+		return fmt.Errorf("put the root key in its place: %w", err)
+	}
+	return nil
+}
+
+// openRoot returns what signs with the root key, which must be the one in force.
+func openRoot(dir string, trust sign.Trust) (*sign.Signer, error) {
+	if err := takeNextRoot(dir, trust.Root()); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, RootKey)
+	private, err := keyfile.Private(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("a key set is signed with the root key: put %s back for this command: %w", path, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !trust.Root().Equal(private.Public()) {
+		return nil, fmt.Errorf("%s is not the root key in force, whose id is %x: it is one of before or of another fleet; put the right one back for this command", path, sign.KeyID(trust.Root()))
+	}
+	return sign.NewSigner(private)
+}
+
+// writeKeySet signs a key set of the public half of key and of others, in the place of that of trust.
+func writeKeySet(dir string, trust sign.Trust, key ed25519.PrivateKey, others ...ed25519.PublicKey) error {
+	root, err := openRoot(dir, trust)
 	if err != nil {
 		return err
 	}
 	public, _ := key.Public().(ed25519.PublicKey)
-	set := sign.Keys{V: protocol.Version, Number: number, Signing: [][]byte{public}}
+	set := sign.Keys{V: protocol.Version, Number: trust.Number() + 1, Signing: [][]byte{public}, Roots: trust.Roots()}
 	for _, k := range others {
 		set.Signing = append(set.Signing, k)
 	}

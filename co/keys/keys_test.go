@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/colonyfleet/colony/internal/keyfile"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/sign"
 )
@@ -232,5 +233,126 @@ func TestUnreadableIsNotAbsent(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, RootKey)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a root key was made: %v", err)
+	}
+}
+
+// TestRootRotation gives the root key two successors. Receivers of each of them, one that slept through both, and one that is
+// given the last, follow; the former root key is gone, and a rotation of the signing key goes on.
+func TestRootRotation(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "keys")
+	if _, err := Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := signed(t, dir)
+	set, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asleep, awake := set.Trust, set.Trust
+	former, err := os.ReadFile(filepath.Join(dir, RootKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(2) {
+		if n, err := RotateRoot(dir); err != nil || n != i+2 {
+			t.Fatal(n, err)
+		}
+		if set, err = Open(dir); err != nil {
+			t.Fatal(err)
+		}
+		if awake, err = awake.Follow(set.Trust.KeySet()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := Rotate(dir); err != nil || n != 4 {
+		t.Fatal(n, err)
+	}
+	last, keySet := signed(t, dir)
+	public, err := keyfile.Public(filepath.Join(dir, RootPublic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := sign.NewTrust(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, receiver := range map[string]sign.Trust{"awake": awake, "asleep": asleep, "given the last root key": given} {
+		next, err := receiver.Follow(keySet)
+		if err != nil || !next.Root().Equal(public) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, message := range [][]byte{first, last} {
+			if _, err := next.Site(message); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, RootKey), former, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(string) (uint64, error){"rotate": Rotate, "retire": Retire, "rotate the root": RotateRoot} {
+		if _, err := change(dir); err == nil || !strings.Contains(err.Error(), "is not the root key in force") {
+			t.Errorf("%s with the former root key: %v", name, err)
+		}
+	}
+}
+
+// TestRootRotationInterrupted ends a rotation of the root key between any two of its writes: what is there goes on, and the next
+// command either has the next root key or the one of before.
+func TestRootRotationInterrupted(t *testing.T) {
+	t.Parallel()
+	before, after := filepath.Join(t.TempDir(), "before"), filepath.Join(t.TempDir(), "after")
+	if _, err := Init(before); err != nil {
+		t.Fatal(err)
+	}
+	copied := func(to, from, name, as string) {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(from, name))
+		if err == nil {
+			err = os.MkdirAll(to, 0o700)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, as), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range Files() {
+		copied(after, before, name, name)
+	}
+	if _, err := RotateRoot(after); err != nil {
+		t.Fatal(err)
+	}
+	for name, done := range map[string][]string{"the next key": {}, "the key set": {KeySet}, "the public key": {KeySet, RootPublic}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "keys")
+			for _, name := range Files() {
+				copied(dir, before, name, name)
+			}
+			copied(dir, after, RootKey, nextRoot)
+			for _, name := range done {
+				copied(dir, after, name, name)
+			}
+			was, err := Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Rotate(dir); err != nil {
+				t.Fatal(err)
+			}
+			is, err := Open(dir)
+			if err != nil || !is.Trust.Root().Equal(was.Trust.Root()) || is.Trust.Number() != was.Trust.Number()+1 {
+				t.Errorf("key set %d after %d, %v", is.Trust.Number(), was.Trust.Number(), err)
+			}
+			if _, err := os.Stat(filepath.Join(dir, nextRoot)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s is there: %v", nextRoot, err)
+			}
+			if _, err := RotateRoot(dir); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -36,6 +36,7 @@ const (
 	Purge     Kind = "colony.v1/purge"     // a protocol.Purge: a volume that a node removes
 	Head      Kind = "colony.v1/head"      // a whole protocol.SiteDesired, by digest
 	KeySet    Kind = "colony.v1/key-set"   // the keys with which all others are signed
+	Root      Kind = "colony.v1/root"      // the root key that follows the one by which it is signed
 
 	Revocations Kind = "colony.v1/revocations" // a protocol.Revocations: whose certificates do not count
 	Command     Kind = "colony.v1/command"     // a command.Command: what an operator asks of nodes, once

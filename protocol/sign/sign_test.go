@@ -499,3 +499,69 @@ func TestRevocations(t *testing.T) {
 		t.Errorf("unchecked, another site's: %v", err)
 	}
 }
+
+// succession returns the statement that a root key is followed by another one.
+func succession(t testing.TB, root, next *Signer) []byte {
+	t.Helper()
+	return must(root.Sign(Root, protocol.Marshal(RootStatement{V: 1, Public: next.Public()})))
+}
+
+// TestRoots has receivers follow the root key of the fleet: with each change, through two at once, from any of the keys,
+// and by nothing that the key before did not sign.
+func TestRoots(t *testing.T) {
+	t.Parallel()
+	a, b, c, key, thief := signer(t, 1), signer(t, 2), signer(t, 3), signer(t, 4), signer(t, 5)
+	ab, bc := succession(t, a, b), succession(t, b, c)
+	set := func(by *Signer, number uint64, roots ...[]byte) []byte {
+		return must(by.Sign(KeySet, protocol.Marshal(Keys{V: 1, Number: number, Signing: [][]byte{key.Public()}, Roots: roots})))
+	}
+	awake := trust(t, a, key)
+	asleep := awake
+	var err error
+	if awake, err = awake.Follow(set(b, 2, ab)); err != nil || !awake.Root().Equal(b.Public()) || len(awake.Roots()) != 1 {
+		t.Fatalf("the second root key: %v", err)
+	}
+	for name, refused := range map[string][]byte{"the former root key": set(a, 9), "the former one, by its chain": set(thief, 9, succession(t, a, thief))} {
+		if _, err := awake.Follow(refused); ReasonOf(err) != UnknownKey {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	third := set(c, 3, ab, bc)
+	for name, receiver := range map[string]Trust{"awake": awake, "asleep": asleep, "given the last root key": {root: c.Public()}, "given the second": {root: b.Public()}} {
+		next, err := receiver.Follow(third)
+		if err != nil || !next.Root().Equal(c.Public()) || next.Number() != 3 || !next.Trusts(key.Public()) {
+			t.Errorf("%s: key set %d, %v", name, next.Number(), err)
+		}
+		if again, err := (Trust{root: receiver.root}).Follow(next.KeySet()); err != nil || !again.Root().Equal(c.Public()) {
+			t.Errorf("%s, after a restart: %v", name, err)
+		}
+	}
+	flipped := bytes.Clone(bc)
+	flipped[len(flipped)-1] ^= 1
+	long := make([][]byte, MaxRoots+1)
+	for i := range long {
+		long[i] = ab
+	}
+	for name, tt := range map[string]struct {
+		statement []byte
+		want      Reason
+	}{
+		"without the chain":         {set(c, 3), UnknownKey},
+		"with a gap":                {set(c, 3, bc), UnknownKey},
+		"in another order":          {set(c, 3, bc, ab), UnknownKey},
+		"an altered link":           {set(c, 3, ab, flipped), BadSignature},
+		"a link of another kind":    {set(c, 3, must(a.Sign(KeySet, protocol.Marshal(RootStatement{V: 1, Public: c.Public()})))), WrongKind},
+		"a link that is none":       {set(c, 3, []byte{1}), Malformed},
+		"a short key":               {set(c, 3, must(a.Sign(Root, protocol.Marshal(RootStatement{V: 1, Public: []byte{1}})))), Malformed},
+		"a link of a later version": {set(c, 3, must(a.Sign(Root, protocol.Marshal(RootStatement{V: 2, Public: c.Public()})))), Malformed},
+		"a link by a signing key":   {set(thief, 3, succession(t, key, thief)), UnknownKey},
+		"a chain that is too long":  {set(b, 3, long...), UnknownKey},
+		"not by who follows":        {set(thief, 3, ab, bc), UnknownKey},
+		"an altered key set":        {append(bytes.Clone(third[:len(third)-1]), third[len(third)-1]^1), BadSignature},
+		"an earlier number":         {set(c, 1, ab, bc), Stale},
+	} {
+		if got, err := asleep.Follow(tt.statement); ReasonOf(err) != tt.want || got.Number() != 1 || !got.Root().Equal(a.Public()) {
+			t.Errorf("%s: %v, want %s", name, err, tt.want)
+		}
+	}
+}

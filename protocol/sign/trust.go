@@ -20,14 +20,30 @@ type Keys struct {
 	// Signing are the public keys in force, of 32 bytes each, at most MaxKeys. A key that a
 	// later key set does not have signs nothing new any more.
 	Signing [][]byte `cbor:"2,keyasint"`
+	// Roots are Root statements, each signed with the root key that the one before names, the last of which names
+	// the root key that signs the key set; at most MaxRoots. So a receiver follows from any of these root
+	// keys. Absent: the root key is the first one.
+	Roots [][]byte `cbor:"3,keyasint,omitempty"`
 }
 
-// MaxKeys bounds the keys of a key set.
-const MaxKeys = 16
+// A RootStatement is the payload of a Root statement.
+type RootStatement struct {
+	V uint16 `cbor:"0,keyasint"` // protocol.Version
+	// Public is the next root key, of 32 bytes.
+	Public []byte `cbor:"1,keyasint"`
+}
 
-// A Trust is what a receiver believes: a root key, and the latest key set that it signed.
+// MaxKeys bounds the keys of a key set, MaxRoots the root keys of before.
+const (
+	MaxKeys  = 16
+	MaxRoots = 16
+)
+
+// A Trust is what a receiver believes: a root key, and the latest key set that it, or a root key that followed
+// it, has signed.
 type Trust struct {
 	root      ed25519.PublicKey
+	roots     [][]byte // of the key set
 	number    uint64
 	statement []byte
 	keys      map[string]ed25519.PublicKey
@@ -41,6 +57,12 @@ func NewTrust(root ed25519.PublicKey) (Trust, error) {
 	return Trust{root: root}, nil
 }
 
+// Root returns the root key in force: the one of NewTrust, or one that followed it.
+func (t Trust) Root() ed25519.PublicKey { return t.root }
+
+// Roots returns the Root statements of the key set.
+func (t Trust) Roots() [][]byte { return t.roots }
+
 // KeySet returns the statement of the key set; nil: there is none yet.
 func (t Trust) KeySet() []byte { return t.statement }
 
@@ -53,8 +75,8 @@ func (t Trust) Trusts(public ed25519.PublicKey) bool {
 }
 
 // Follow returns t with another key set, or t as it is where that is the one it has, or
-// none. It refuses what the root key did not sign, and a key set with a lower number, or
-// another one with the same.
+// none. It refuses what neither the root key nor one that followed it has signed, and a key set with a lower
+// number, or another one with the same. A root key that another one followed does not count any more.
 func (t Trust) Follow(statement []byte) (Trust, error) {
 	if len(statement) == 0 || bytes.Equal(statement, t.statement) {
 		return t, nil
@@ -63,10 +85,11 @@ func (t Trust) Follow(statement []byte) (Trust, error) {
 	if err != nil {
 		return t, err
 	}
-	if keyID(m) != hex.EncodeToString(KeyID(t.root)) {
-		return t, refuse(UnknownKey, "the key set is signed with key %s, the root key is %x: give this machine the root key of its fleet", keyID(m), KeyID(t.root))
+	root, err := t.successor(m)
+	if err != nil {
+		return t, err
 	}
-	payload, err := verify(KeySet, m, cose.AlgorithmEdDSA, t.root)
+	payload, err := verify(KeySet, m, cose.AlgorithmEdDSA, root)
 	if err != nil {
 		return t, err
 	}
@@ -80,7 +103,7 @@ func (t Trust) Follow(statement []byte) (Trust, error) {
 	if k.Number <= t.number {
 		return t, refuse(Stale, "the key set has number %d: this machine follows %d already", k.Number, t.number)
 	}
-	next := Trust{root: t.root, number: k.Number, statement: bytes.Clone(statement), keys: map[string]ed25519.PublicKey{}}
+	next := Trust{root: root, roots: k.Roots, number: k.Number, statement: bytes.Clone(statement), keys: map[string]ed25519.PublicKey{}}
 	for _, public := range k.Signing {
 		if len(public) != ed25519.PublicKeySize {
 			return t, refuse(Malformed, "the key set %d has a key of %d bytes", k.Number, len(public))
@@ -88,6 +111,43 @@ func (t Trust) Follow(statement []byte) (Trust, error) {
 		next.keys[hex.EncodeToString(KeyID(public))] = public
 	}
 	return next, nil
+}
+
+// successor returns the root key that has signed a key set, by the id that this names: that of t, or one that followed it by
+// the Root statements in the key set. Each of those is checked, and the key set itself by who asks.
+func (t Trust) successor(m *cose.Sign1Message) (ed25519.PublicKey, error) {
+	root := t.root
+	var k Keys
+	if signedBy(m, root) || protocol.Unmarshal(m.Payload, &k) != nil || len(k.Roots) > MaxRoots {
+		k.Roots = nil
+	}
+	for _, link := range k.Roots {
+		s, err := decode(link)
+		if err != nil {
+			return nil, err
+		}
+		if !signedBy(s, root) {
+			continue // it is about those of before
+		}
+		payload, err := verify(Root, s, cose.AlgorithmEdDSA, root)
+		if err != nil {
+			return nil, err
+		}
+		var next RootStatement
+		if err := protocol.Unmarshal(payload, &next); err != nil || next.V > protocol.Version || len(next.Public) != ed25519.PublicKeySize {
+			return nil, refuse(Malformed, "what says which root key follows %x cannot be read: want version %d and a key of %d bytes", KeyID(root), protocol.Version, ed25519.PublicKeySize)
+		}
+		root = next.Public
+	}
+	if !signedBy(m, root) {
+		return nil, refuse(UnknownKey, "the key set is signed with key %s, the root key is %x, which no root key of the key set follows up to that: give this machine the root key of its fleet", keyID(m), KeyID(t.root))
+	}
+	return root, nil
+}
+
+// signedBy reports whether a statement names a key; whether it is signed with that, verify says.
+func signedBy(m *cose.Sign1Message, key ed25519.PublicKey) bool {
+	return keyID(m) == hex.EncodeToString(KeyID(key))
 }
 
 // Verify checks a statement of a kind with its payload in it, and returns the payload.
