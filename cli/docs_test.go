@@ -160,6 +160,7 @@ var elsewhere = map[string]string{
 	"ca init":    "TestRoot of cli/identity runs it; it asks no fleet",
 	"ca export":  "as ca init",
 	"ca import":  "as ca init",
+	"ca adopt":   "as ca init",
 	"site adopt": "TestAdoption of e2e/identity runs it: a site of colony up has certificates",
 	"co restore": "TestBackupAndRestore of co/backup and TestRestoreToEarlierMoments of co play it on real databases: a fleet of colony up has no database while its CO is stopped",
 }

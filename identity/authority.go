@@ -41,18 +41,22 @@ func NewKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(),
 
 // NewRoot makes the root of a fleet, which certifies itself.
 func NewRoot(key crypto.Signer, now time.Time) (*Authority, error) {
-	id := keyID(key.Public())
-	t := &x509.Certificate{
-		Subject:   pkix.Name{Organization: []string{"Colony"}, CommonName: "root " + hex.EncodeToString(id[:4])},
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(RootLife),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLen: 1, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, SubjectKeyId: id,
-		PermittedDNSDomainsCritical: true, PermittedDNSDomains: []string{domain},
-	}
+	t := rootTemplate(keyID(key.Public()), now)
 	cert, err := sign(t, t, key.Public(), key)
 	if err != nil {
 		return nil, fmt.Errorf("make the root certificate: %w", err)
 	}
 	return &Authority{cert: cert, root: cert, key: key}, nil
+}
+
+// rootTemplate is that of a root whose key has an id.
+func rootTemplate(id []byte, now time.Time) *x509.Certificate {
+	return &x509.Certificate{
+		Subject:   pkix.Name{Organization: []string{"Colony"}, CommonName: "root " + hex.EncodeToString(id[:min(len(id), 4)])},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(RootLife),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLen: 1, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, SubjectKeyId: id,
+		PermittedDNSDomainsCritical: true, PermittedDNSDomains: []string{domain},
+	}
 }
 
 // OpenRoot returns the root whose certificate and key were stored.
@@ -64,6 +68,63 @@ func OpenRoot(cert *x509.Certificate, key crypto.Signer) (*Authority, error) {
 		return nil, err
 	}
 	return &Authority{cert: cert, root: cert, key: key}, nil
+}
+
+// Adopt returns the root of a fleet with the key and the name of an authority of another PKI, such as a company's. Its
+// certificate certifies itself and names machines of Colony alone, so that machines trust nothing else of that PKI; it ends with that of
+// the authority. What it issues is verified by whoever trusts that PKI, too: Adopt fails where the authority may not issue
+// it.
+func Adopt(cert *x509.Certificate, key crypto.Signer, now time.Time) (*Authority, error) {
+	if err := checkKey(key.Public()); err != nil {
+		return nil, err
+	}
+	if err := fits(cert, key); err != nil {
+		return nil, err
+	}
+	if len(cert.SubjectKeyId) == 0 || cert.KeyUsage&x509.KeyUsageCertSign == 0 {
+		return nil, protocol.Errorf(protocol.Invalid, "certificate %s: it is not that of an authority: want key usage certificate signing, and a subject key identifier", SerialOf(cert))
+	}
+	t := rootTemplate(cert.SubjectKeyId, now)
+	t.RawSubject, t.NotBefore, t.NotAfter = cert.RawSubject, cert.NotBefore, cert.NotAfter
+	own, err := sign(t, t, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make the root certificate: %w", err)
+	}
+	a := &Authority{cert: own, root: own, key: key}
+	if err := a.try(cert, now); err != nil {
+		return nil, protocol.Errorf(protocol.Invalid, "certificate %s of the authority: the fleet's certificates would not count in its PKI: want a path length of 1 or none, no extended key usage but those of TLS, and no name constraint that leaves %s out: %w", SerialOf(cert), domain, err)
+	}
+	return a, nil
+}
+
+// try checks that what a issues, and the authority of a site by it, is verified by another certificate of its key.
+func (a *Authority) try(by *x509.Certificate, now time.Time) error {
+	const site = "try"
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	roots.AddCert(by)
+	siteCert, err := a.IssueSite(site, a.key.Public(), now)
+	if err != nil {
+		return err
+	}
+	between.AddCert(siteCert)
+	ofSite, err := OpenSite(siteCert, a.root, a.key)
+	if err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		by    *Authority
+		name  Name
+		usage x509.ExtKeyUsage
+	}{{a, OfLO(site), x509.ExtKeyUsageServerAuth}, {ofSite, OfNode(site, "node"), x509.ExtKeyUsageClientAuth}} {
+		chain, err := c.by.Issue(c.name, a.key.Public(), now)
+		if err == nil {
+			_, err = chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{c.usage}})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // OpenSite returns the authority of a site whose certificate, by root, and key were stored.

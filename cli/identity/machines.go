@@ -196,27 +196,39 @@ them when it starts. Whoever has the key can be every machine of the fleet.`,
 			}
 			return atomicfile.Write(disk.OS, args[0], raw, 0o600)
 		},
-	}, &cobra.Command{
-		Use: "import FILE", Short: "Bring the root of a fleet that was saved", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := files()
-			if err != nil {
-				return err
-			}
-			raw, err := os.ReadFile(args[0])
-			if err != nil {
-				return command.Usage(err)
-			}
-			a, err := s.ImportRoot(raw)
-			if errors.Is(err, store.ErrHasRoot) {
-				return fmt.Errorf("%w: the machines of that one would be locked out; remove the files root.key and root.crt first if that is wanted", err)
-			}
-			if err != nil {
-				return err
-			}
-			return show(env, a, "the fleet has this root now")
-		},
-	})
+	},
+		bring(env, files, &cobra.Command{Use: "import FILE", Short: "Bring the root of a fleet that was saved"}, (*store.Store).ImportRoot),
+		bring(env, files, &cobra.Command{
+			Use: "adopt FILE", Short: "Make the root of the fleet of an authority of another PKI, such as a company's",
+			Long: `Make the root of the fleet of an authority of another PKI, such as a company's: FILE has its PEM
+certificate and its key (ECDSA P-256, PKCS #8). The root has the key and the name of the authority, and ends with
+it; machines trust it and nothing else of that PKI. Whoever trusts the PKI verifies the machines' certificates
+with the certificate of the authority between. That needs a path length of 1, or none.`,
+		}, func(s *store.Store, raw []byte) (*identity.Authority, error) { return s.AdoptRoot(raw, time.Now()) }))
+	return cmd
+}
+
+// bring is a command that stores a root of a file by take.
+func bring(env *command.Env, files func() (*store.Store, error), cmd *cobra.Command, take func(*store.Store, []byte) (*identity.Authority, error)) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		s, err := files()
+		if err != nil {
+			return err
+		}
+		raw, err := os.ReadFile(args[0])
+		if err != nil {
+			return command.Usage(err)
+		}
+		a, err := take(s, raw)
+		if errors.Is(err, store.ErrHasRoot) {
+			return fmt.Errorf("%w: the machines of that one would be locked out; remove the files root.key and root.crt first if that is wanted", err)
+		}
+		if err != nil {
+			return err
+		}
+		return show(env, a, "the fleet has this root now")
+	}
 	return cmd
 }
 

@@ -66,7 +66,15 @@ func TestRoot(t *testing.T) {
 	if _, err := run(t, third, "init"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := run(t, third, "import", saved); err == nil || !strings.Contains(err.Error(), "locked out") {
-		t.Errorf("import over another root: %v", err)
+	for _, bring := range []string{"import", "adopt"} {
+		if _, err := run(t, third, bring, saved); err == nil || !strings.Contains(err.Error(), "locked out") {
+			t.Errorf("%s over another root: %v", bring, err)
+		}
+	}
+	fourth := t.TempDir()
+	for range 2 { // the same key has the same fingerprint
+		if out, err = run(t, fourth, "adopt", saved); fingerprint(t, out, err) != root {
+			t.Error("adopted is another root")
+		}
 	}
 }

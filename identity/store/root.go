@@ -67,6 +67,23 @@ func (s *Store) ImportRoot(raw []byte) (*identity.Authority, error) {
 	return a, s.saveRoot(a, signer)
 }
 
+// AdoptRoot makes the root of a fleet with the key of an authority of another PKI, of its PEM certificate and its key,
+// see identity.Adopt. It fails with ErrHasRoot where there is another one.
+func (s *Store) AdoptRoot(raw []byte, now time.Time) (*identity.Authority, error) {
+	cert, signer, err := parseRoot(raw)
+	if err != nil {
+		return nil, err
+	}
+	a, err := identity.Adopt(cert, signer, now)
+	if err != nil {
+		return nil, err
+	}
+	if old, err := s.OpenRoot(); err == nil && identity.KeySum(old.Root().PublicKey) == identity.KeySum(signer.Public()) {
+		return old, nil // the same once more
+	}
+	return a, s.saveRoot(a, signer)
+}
+
 // saveRoot stores a root, unless there is another one.
 func (s *Store) saveRoot(a *identity.Authority, signer crypto.Signer) error {
 	cert := a.Root()

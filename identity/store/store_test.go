@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"crypto/x509"
 	"errors"
 	"io/fs"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/identitytest"
 	"github.com/colonyfleet/colony/identity/store"
 )
 
@@ -166,6 +168,44 @@ func TestExportImport(t *testing.T) {
 	}
 	if _, err := to.ImportRoot([]byte("x")); err == nil {
 		t.Error("nonsense was imported")
+	}
+}
+
+// TestAdoptRoot stores the root that is made of an authority of another PKI: once more it is the same, and another one is
+// refused.
+func TestAdoptRoot(t *testing.T) {
+	t.Parallel()
+	company := open(t, t.TempDir())
+	if _, _, err := company.InitRoot(now); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := company.ExportRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unrelated := identitytest.Root(t, now).Root()
+	raw = append(store.EncodeCertificates([]*x509.Certificate{unrelated}), raw...) // as a file has that names the PKI's root, too
+	s := open(t, t.TempDir())
+	var roots []*x509.Certificate
+	for range 2 {
+		a, err := s.AdoptRoot(raw, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots = append(roots, a.Root())
+	}
+	if again, err := s.OpenRoot(); err != nil || !again.Root().Equal(roots[0]) || !roots[1].Equal(roots[0]) {
+		t.Errorf("stored: %v", err)
+	}
+	other := open(t, t.TempDir())
+	if _, _, err := other.InitRoot(now); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.AdoptRoot(raw, now); !errors.Is(err, store.ErrHasRoot) {
+		t.Errorf("over another root: %v", err)
+	}
+	if _, err := s.AdoptRoot([]byte("x"), now); err == nil {
+		t.Error("nonsense was adopted")
 	}
 }
 
