@@ -45,6 +45,7 @@ const (
 	NodeEpochRaised    EventKind = "node_epoch_raised"   // EpochRaised
 	NodeHoldings       EventKind = "node_holdings"       // Holdings: the record of the node begins anew
 	NodeDecommissioned EventKind = "node_decommissioned" // Decommissioned
+	NodeRestrictions   EventKind = "node_restrictions"   // restriction.Report: what restricts the node, whole
 	NameConflict       EventKind = "name_conflict"       // NodeGateways: several gateways use the name of the node, or no longer
 	StateDamaged       EventKind = "state_damaged"       // Loss, whose Class names the file, of the LO or of the node: it counts as not held
 	AnomalyEvent       EventKind = "anomaly"             // DeploymentStatus that broke the table, or other bytes
@@ -280,6 +281,8 @@ type NodeSnapshot struct {
 	// Complete says that the node has reported everything that it holds since the LO
 	// started, so that what Statuses lacks of it is not there. Absent: that is not known.
 	Complete bool `cbor:"5,keyasint,omitempty"`
+	// Restrictions is an encoded restriction.Report. Absent: nothing restricts the node. Since 0.3.0.
+	Restrictions cbor.RawMessage `cbor:"6,keyasint,omitempty"`
 }
 
 // A Batch carries consecutive events of one stream: from a site's LO to the CO, or

@@ -104,7 +104,7 @@ func messages() map[string]any {
 		"placement-report":  PlacementReport{1, "hello", []NodeID{"gw-1"}, map[NodeID]string{"gw-2": "label"}, "p"},
 		"adopted":           Adopted{1, Position{1, 9}, "c0ffee", "r", held},
 		"loss":              Loss{1, "data", 5, 100, true},
-		"snapshot":          Snapshot{1, []NodeSnapshot{{"gw-1", presence, inventory, []Gateway{{"a", "10.0.0.5", "b1"}}, true}}, []DeploymentStatus{status}, 4, "c"},
+		"snapshot":          Snapshot{1, []NodeSnapshot{{"gw-1", presence, inventory, []Gateway{{"a", "10.0.0.5", "b1"}}, true, Marshal(1)}}, []DeploymentStatus{status}, 4, "c"},
 		"batch":             Batch{1, "e", 1, 1, Marshal(event), "zstd", 1, DataStream("temps"), 1700000000000, Backlog{9, 4096, 1500, 3, 2, 40000, 8000}},
 		"data-message":      DataMessage{1, "line/1/temp", []byte("21.5"), 1, true, 60000, "text/plain", "r", []byte{1}, []string{"k", "v"}},
 		"ack":               Ack{1, "e", 42, DataStream("temps"), true, "r", true},

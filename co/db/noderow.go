@@ -11,19 +11,24 @@ import (
 )
 
 // NodeColumns selects what sites reported of their nodes, for ScanNode.
-const NodeColumns = `select site, id, online, changed_at, version, problem, labels, inventory from nodes`
+const NodeColumns = `select site, id, online, changed_at, version, problem, labels, inventory, restrictions from nodes`
 
 // ScanNode reads a row of NodeColumns.
 func ScanNode(row pgx.CollectableRow) (n fleet.Node, err error) {
-	var labels, inventory []byte
-	if err = row.Scan(&n.Site, &n.ID, &n.Online, &n.ChangedAt, &n.Version, &n.Problem, &labels, &inventory); err != nil {
+	var labels, inventory, restrictions []byte
+	if err = row.Scan(&n.Site, &n.ID, &n.Online, &n.ChangedAt, &n.Version, &n.Problem, &labels, &inventory, &restrictions); err != nil {
 		return n, err
 	}
-	return n, DecodeNode(&n, labels, inventory)
+	return n, DecodeNode(&n, labels, inventory, restrictions)
 }
 
 // DecodeNode fills the fields of a node that are stored as JSON.
-func DecodeNode(n *fleet.Node, labels, inventory []byte) error {
+func DecodeNode(n *fleet.Node, labels, inventory, restrictions []byte) error {
+	if restrictions != nil {
+		if err := json.Unmarshal(restrictions, &n.Report); err != nil {
+			return err
+		}
+	}
 	if err := json.Unmarshal(labels, &n.Labels); err != nil {
 		return err
 	}

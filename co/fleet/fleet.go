@@ -10,6 +10,7 @@ import (
 
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
 // An App is an application of the catalog with its versions, newest first.
@@ -119,6 +120,8 @@ type Node struct {
 	Labels     map[string]string   `json:"labels,omitempty"`
 	Inventory  *protocol.Inventory `json:"inventory,omitempty"`
 	ReportedAt *time.Time          `json:"reportedAt,omitempty" doc:"when the site last reported anything"`
+	// Report has what a person has restricted about the node, and what waits because of that.
+	restriction.Report
 	// Decommissioning stands only in the answer for one node.
 	Decommissioning *Decommissioning `json:"decommissioning,omitempty" doc:"of a node whose removal was asked for: done and without a refusal, it has connected again since; only where one node is asked for"`
 }
@@ -181,6 +184,7 @@ type DeploymentNode struct {
 	Attempt     uint32          `json:"attempt,omitempty"`
 	Code        protocol.Code   `json:"code,omitempty"`
 	Message     string          `json:"message,omitempty"`
+	Waits       string          `json:"waits,omitempty" doc:"what is not carried out on the node as a person has drained or holds it, and why; absent: nothing waits"`
 
 	Running        protocol.Digest `json:"running,omitempty" doc:"the version that the node keeps up; absent: none, or it is not known"`
 	RunningVersion string          `json:"runningVersion,omitempty" doc:"the application version of running"`
@@ -284,7 +288,7 @@ const NoProblem = "the problem that was reported before is over"
 var EventKinds = []string{
 	string(protocol.LOStarted), string(protocol.NodeOnlineEvent), string(protocol.NodeOfflineEvent), string(protocol.InventoryChanged),
 	string(protocol.StatusEvent), string(protocol.PlacementEvent), string(protocol.DesiredAdopted), string(protocol.DesiredRefused),
-	string(protocol.NodeEpochRaised), string(protocol.NodeHoldings), string(protocol.NodeDecommissioned), string(protocol.NameConflict), string(protocol.StateDamaged), string(protocol.AnomalyEvent), string(protocol.SnapshotEvent), string(protocol.DataLost),
+	string(protocol.NodeEpochRaised), string(protocol.NodeHoldings), string(protocol.NodeDecommissioned), string(protocol.NodeRestrictions), string(protocol.NameConflict), string(protocol.StateDamaged), string(protocol.AnomalyEvent), string(protocol.SnapshotEvent), string(protocol.DataLost),
 	AppImported, AppRemoved, DeploymentCreated, DeploymentChanged, DeploymentRemoved, DeploymentInvalid, DeploymentWaiting, FileIgnored,
 	SiteAdded, SiteOnline, SiteOffline, SiteProblem, NodeProblem, RetryPlanned, GivenUp, JournalGap, GitUnreachable, GitReachable, CountersRepaired, MachineEnrolled, MachineRefused, MachinePending, MachineApproved, MachineRejected, MachineRevoked, string(protocol.RevocationsAdopted), string(protocol.RevocationsRefused),
 	string(protocol.ClientConnected), string(protocol.ClientDisconnected), string(protocol.ClientsChanged), string(protocol.CommandTaken), string(protocol.CommandResult),

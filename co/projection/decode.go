@@ -12,6 +12,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
 // maxText bounds a text of a report, in bytes: the rest is cut off.
@@ -56,6 +57,8 @@ func decode(e *protocol.Event) (message any, reason string) {
 		message = &protocol.DeploymentStatus{}
 	case protocol.NameConflict:
 		message = &protocol.NodeGateways{}
+	case protocol.NodeRestrictions:
+		message = &restriction.Report{}
 	case protocol.PlacementEvent:
 		message = &protocol.PlacementReport{}
 	case protocol.DesiredAdopted, protocol.DesiredRefused:
@@ -98,6 +101,9 @@ func decode(e *protocol.Event) (message any, reason string) {
 }
 
 func unmarshal(b []byte, message any) error {
+	if m, ok := message.(*restriction.Report); ok {
+		return restriction.Unmarshal(b, m)
+	}
 	if m, ok := message.(command.Message); ok {
 		return command.Unmarshal(b, m)
 	}
@@ -129,6 +135,10 @@ func check(message any, node protocol.NodeID) string {
 	case *protocol.NodeGateways:
 		if node == "" {
 			return "gateways without the node whose name they use"
+		}
+	case *restriction.Report:
+		if node == "" {
+			return "restrictions without the node that they restrict"
 		}
 	case *protocol.Decommissioned:
 		if node == "" {

@@ -12,6 +12,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
 // Fold returns what to record when the batch follows upon the record, which must
@@ -65,6 +66,8 @@ func (f *fold) apply(r *report) {
 	case *protocol.NodeGateways:
 		f.gateways(r.Node, m)
 		f.event(r, fleet.Event{Node: r.Node, Message: cmp.Or(f.record.Nodes[r.Node].Problem, "a single gateway uses this name again")})
+	case *restriction.Report:
+		f.restrictions(r, m)
 	case *protocol.DeploymentStatus:
 		f.report(r, m)
 	case *protocol.PlacementReport:
@@ -364,6 +367,7 @@ func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
 		n := &m.Nodes[i]
 		f.online(n.Node, n.Presence.Online, clean(n.Presence.Version))
 		f.gateways(n.Node, &protocol.NodeGateways{Gateways: n.Gateways})
+		f.snapshotRestrictions(n)
 		if n.Inventory.Node != "" || len(n.Inventory.Labels) > 0 {
 			f.inventory(n.Node, &n.Inventory)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
 // A Key names one deployment on one node of the site.
@@ -87,6 +88,8 @@ type Changes struct {
 	// Taken and Results are what the site says of commands: each command, and each node of one, at most once.
 	Taken   []fleet.CommandTaken
 	Results []fleet.CommandResult
+	// Locals is what was done at the machine of the site's LO, in its order.
+	Locals []Local
 	// Revocations is the number of the list of revoked keys that the site goes by; 0: it has not said.
 	Revocations uint64
 	// Apps has every deployment that Statuses and Placements name.
@@ -138,7 +141,7 @@ func (b *Batch) Needs() Needs {
 			n.All = true
 		case *protocol.Decommissioned:
 			n.All, n.Joins = true, true
-		case *protocol.Presence, *protocol.Inventory, *protocol.NodeGateways:
+		case *protocol.Presence, *protocol.Inventory, *protocol.NodeGateways, *restriction.Report:
 			n.Joins = n.Joins || r.Kind == protocol.NodeOnlineEvent
 			if r.Node != "" && !nodes[r.Node] {
 				nodes[r.Node] = true

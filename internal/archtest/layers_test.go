@@ -53,6 +53,7 @@ var packages = map[string]layer{
 	"margo/document":             contract,
 	"margo/v1rc3":                contract,
 	"protocol/sign":              contract,
+	"protocol/restriction":       contract,
 	"protocol/siteset":           contract,
 	"protocol/sign/signtest":     contract,
 	"protocol/stream":            contract,

@@ -35,6 +35,7 @@ func whole() map[string]any {
 		"subject":       Subject{"hello", "web", "nginx"},
 		"network-check": NetworkCheck{Connect, "plc-7:502", 3},
 		"log-request":   LogRequest{Subject{"hello", "web", "nginx"}, true, true, 60000, 100, "a|b", "stderr", true, true},
+		"restriction":   Restriction{"new disk", 7200000, true},
 		"log-line":      LogLine{"web", "nginx", "stderr", 1700000000000, "t", 1, 2, 3, true, 4, 5},
 	}
 }
@@ -81,7 +82,7 @@ func TestSchema(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("; The messages of commands, of Colony's wire protocol, version 1 (RFC 8610). Written from the Go\n; types by their test; docs/protocol.md says what they mean and on which topics they go.\n")
 	done := map[reflect.Type]bool{}
-	for _, m := range []any{Command{}, Envelope{}, Result{}, Taken{}, Frame{}, Credit{}, TimeAsk{}, Time{}, Subject{}, NetworkCheck{}, LogRequest{}, LogLine{}} {
+	for _, m := range []any{Command{}, Envelope{}, Result{}, Taken{}, Frame{}, Credit{}, TimeAsk{}, Time{}, Subject{}, NetworkCheck{}, LogRequest{}, LogLine{}, Restriction{}} {
 		schematest.Write(&b, reflect.TypeOf(m), done)
 	}
 	for name, m := range whole() {
@@ -247,6 +248,10 @@ func TestArguments(t *testing.T) {
 		"tail":                  {Logs, LogRequest{Subject: Subject{Deployment: "hello"}, Tail: MaxTail + 1}, "limit"},
 		"follow the previous":   {Logs, LogRequest{Subject: Subject{Deployment: "hello"}, Follow: true, Previous: true}, "no new lines"},
 		"logs of no deployment": {Logs, LogRequest{}, "deployment name"},
+		"hold":                  {Hold, Restriction{Reason: "a batch runs", ForMillis: 7200000}, ""},
+		"no reason":             {Cordon, Restriction{ForMillis: 7200000}, "reason is missing"},
+		"hold for ages":         {Hold, Restriction{Reason: "r", ForMillis: 1 << 63}, "the limit is"},
+		"arguments of release":  {Release, Restriction{Reason: "r"}, "it has no arguments"},
 		"no map":                {Logs, 5, "decode"},
 	} {
 		var args []byte

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
 // A Kind is what a command asks for. The list only grows.
@@ -21,6 +22,11 @@ const (
 	Inventory Kind = "inventory"     // no arguments: look at the machine again, and report it
 	Check     Kind = "network-check" // NetworkCheck: can the node reach an address
 	Logs      Kind = "logs"          // LogRequest: the log of a container; live, in LogLines
+	Cordon    Kind = "cordon"        // Restriction: place nothing new on the node
+	Uncordon  Kind = "uncordon"      // no arguments: end a cordon or a drain
+	Drain     Kind = "drain"         // Restriction: as cordon, and move away what can move
+	Hold      Kind = "hold"          // Restriction: install, update, move and remove nothing on the node
+	Release   Kind = "release"       // no arguments: end a hold
 )
 
 // A Definition says of a kind what all tiers must know.
@@ -36,6 +42,8 @@ type Definition struct {
 	Budget uint64
 	// Limit is how long a node executes it, at most. The tiers above wait for its end as long.
 	Limit time.Duration
+	// ByLO says that the LO of the site carries it out for its nodes, which get nothing of it and need not be online.
+	ByLO bool
 }
 
 // Definitions are those of all kinds, in their order.
@@ -47,6 +55,11 @@ func Definitions() []Definition {
 		{Kind: Inventory, About: "look at the machine again and report it", Repeatable: true, Limit: time.Minute},
 		{Kind: Check, About: "try to reach an address from the node: by name, by ping or by a connection", Repeatable: true, Limit: 2 * time.Minute},
 		{Kind: Logs, About: "read or follow the log of a container", Repeatable: true, Live: true, Budget: 1 << 30, Limit: 12 * time.Hour},
+		{Kind: Cordon, About: "place nothing new on a node", ByLO: true, Limit: time.Minute},
+		{Kind: Uncordon, About: "end a cordon or a drain of a node", ByLO: true, Limit: time.Minute},
+		{Kind: Drain, About: "place nothing new on a node, and move away what can move", ByLO: true, Limit: time.Minute},
+		{Kind: Hold, About: "install, update, move and remove nothing on a node", ByLO: true, Limit: time.Minute},
+		{Kind: Release, About: "end a hold of a node", ByLO: true, Limit: time.Minute},
 	}
 }
 
@@ -90,6 +103,8 @@ func NewArgs(kind Kind) (Args, error) {
 		return &NetworkCheck{}, nil
 	case Logs:
 		return &LogRequest{}, nil
+	case Cordon, Drain, Hold:
+		return &Restriction{}, nil
 	}
 	_, err := Lookup(kind)
 	return nil, err
@@ -223,6 +238,24 @@ func (r *LogRequest) Check() error {
 		return &protocol.Error{Kind: protocol.Invalid, Message: fmt.Sprintf("pattern %.80q: %v", r.Grep, err), Err: err}
 	}
 	return nil
+}
+
+// Restriction are the arguments of Cordon, Drain and Hold.
+type Restriction struct {
+	// Reason is why, for people.
+	Reason string `cbor:"1,keyasint" json:"reason"`
+	// ForMillis is for how long from the issue of the command on, in milliseconds. Absent: until somebody ends it.
+	ForMillis uint64 `cbor:"2,keyasint,omitempty" json:"forMillis,omitempty"`
+	// Force says of Drain that replicas with volumes or devices move, too: the volumes stay behind on the node. Absent: they stay.
+	Force bool `cbor:"3,keyasint,omitempty" json:"force,omitempty"`
+}
+
+// Check returns what is wrong with the arguments.
+func (r *Restriction) Check() error {
+	if r.ForMillis > uint64(restriction.MaxFor.Milliseconds()) {
+		return protocol.Errorf(protocol.Invalid, "for %d ms: the limit is %s", r.ForMillis, restriction.MaxFor)
+	}
+	return restriction.CheckTerms(r.Reason, time.Duration(r.ForMillis)*time.Millisecond)
 }
 
 // A LogLine is an item of the frames of Logs: a line, or where Lost is set, a gap before the next one.

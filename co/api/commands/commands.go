@@ -91,8 +91,8 @@ type Target struct {
 
 // A Request is a command that is asked for.
 type Request struct {
-	Kind     string   `json:"kind" doc:"restart, probe, pull, inventory or network-check"`
-	Args     any      `json:"args,omitempty" doc:"as the kind defines them: {deployment, component, container} for restart, probe and pull; {method, target, count} for network-check; none for inventory"`
+	Kind     string   `json:"kind" doc:"restart, probe, pull, inventory, network-check, cordon, uncordon, drain, hold or release"`
+	Args     any      `json:"args,omitempty" doc:"as the kind defines them: {deployment, component, container} for restart, probe and pull; {method, target, count} for network-check; {reason, forMillis, force} for cordon, drain and hold; none for inventory, uncordon and release"`
 	Targets  []Target `json:"targets" doc:"each site once"`
 	Deadline string   `json:"deadline,omitempty" doc:"for how long it may begin, such as 10m, which is the default; at most 24h"`
 	Budget   int64    `json:"budget,omitempty" minimum:"0" doc:"what it may send live, in bytes; default that of its kind"`
@@ -293,6 +293,13 @@ func describe(c fleet.NewCommand) string {
 	fmt.Fprintf(&b, "command %s: %s", c.ID, c.Kind)
 	if s := subjectOf(c.Args); s != nil {
 		fmt.Fprintf(&b, " %s", s.Deployment)
+	}
+	if r, ok := c.Args.(*command.Restriction); ok {
+		fmt.Fprintf(&b, " (%s", r.Reason)
+		if r.ForMillis > 0 {
+			fmt.Fprintf(&b, ", for %s", time.Duration(r.ForMillis)*time.Millisecond)
+		}
+		b.WriteString(")")
 	}
 	for i, t := range c.Targets {
 		if i == most {

@@ -28,9 +28,7 @@ func (s *Store) Add(ctx context.Context, r audit.Row) error {
 	other := false
 	err := s.db.Tx(ctx, "write the audit", func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
-		b.Queue(`insert into audit (`+rowColumns+`) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, coalesce($12::text[], '{}'), $13, $14, $15)
-			on conflict (of, kind) where of <> '' do nothing`,
-			r.ID, r.At, r.Kind, r.Of, r.Principal, r.Role, r.Token, r.Remote, r.Operation, r.Target, r.Status, r.Commits, r.Detail, r.Issuer, r.Subject)
+		db.QueueAudit(b, r)
 		switch r.Kind {
 		case audit.Intent:
 			b.Queue(`insert into audit_open (id, at) values ($1, $2)`, r.ID, r.At)
@@ -47,8 +45,6 @@ func (s *Store) Add(ctx context.Context, r audit.Row) error {
 	}
 	return err
 }
-
-const rowColumns = `id, at, kind, of, principal, role, token, remote, operation, target, status, commits, detail, issuer, subject`
 
 func scanRow(row pgx.CollectableRow) (r audit.Row, err error) {
 	err = row.Scan(&r.ID, &r.At, &r.Kind, &r.Of, &r.Principal, &r.Role, &r.Token, &r.Remote, &r.Operation, &r.Target, &r.Status, &r.Commits, &r.Detail, &r.Issuer, &r.Subject)
@@ -73,7 +69,7 @@ func (s *Store) Seal(ctx context.Context) (position int64, hash audit.Hash, seal
 		if position, hash, err = end(ctx, tx); err != nil {
 			return err
 		}
-		found, err := tx.Query(ctx, `select `+rowColumns+` from audit where position is null order by at, id limit $1`, sealAtOnce)
+		found, err := tx.Query(ctx, `select `+db.AuditColumns+` from audit where position is null order by at, id limit $1`, sealAtOnce)
 		if err != nil {
 			return err
 		}
@@ -132,7 +128,7 @@ func (s *Store) Chain(ctx context.Context, after int64, n int) ([]audit.Sealed, 
 		}
 		copy(r.Hash[:], hash)
 		return r, err
-	}, `select `+rowColumns+`, position, hash from audit where position > $1 order by position limit $2`, after, n)
+	}, `select `+db.AuditColumns+`, position, hash from audit where position > $1 order by position limit $2`, after, n)
 	return list, pgdb.Classify("read the audit", err)
 }
 

@@ -1,6 +1,10 @@
 package journaldb
 
 import (
+	"fmt"
+	"time"
+
+	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/db"
 	"github.com/colonyfleet/colony/co/fleet"
 )
@@ -20,4 +24,20 @@ func (w writer) commands() {
 	}
 	db.QueueCommandsTaken(w.b, taken)
 	db.QueueCommandResults(w.b, results)
+}
+
+// locals writes into the audit what was done at the machines of LOs. The name of who did it says where, as the site alone vouches for it.
+func (w writer) locals() {
+	for _, c := range w.list {
+		for _, l := range c.changes.Locals {
+			detail := l.Reason
+			if l.SiteTime != nil {
+				detail = fmt.Sprintf("at %s by the clock of the site: %s", l.SiteTime.Format(time.RFC3339), l.Reason)
+			}
+			db.QueueAudit(w.b, audit.NewRow(time.Now(), audit.Row{
+				Kind: audit.Local, Principal: fmt.Sprintf("%s at site %s", l.Actor, c.site), Operation: "colony lo node " + l.Did,
+				Target: fmt.Sprintf("/api/v1/nodes/%s/%s", c.site, l.Node), Detail: detail,
+			}))
+		}
+	}
 }

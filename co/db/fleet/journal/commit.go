@@ -5,6 +5,7 @@ package journaldb
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -314,12 +315,15 @@ func nodesByKey(columns string) string {
 	return `select n.* from unnest($1::text[], $2::text[]) as u (site, id), lateral (` + columns + ` where site = u.site and id = u.id limit 1) n`
 }
 
-const presenceColumns = `select site, id, online, changed_at, version, problem from nodes`
+const presenceColumns = `select site, id, online, changed_at, version, problem, restrictions from nodes`
 
 // scanPresence reads a node without its labels and its inventory.
 func scanPresence(row pgx.CollectableRow) (n fleet.Node, err error) {
-	err = row.Scan(&n.Site, &n.ID, &n.Online, &n.ChangedAt, &n.Version, &n.Problem)
-	return n, err
+	var restrictions []byte
+	if err = row.Scan(&n.Site, &n.ID, &n.Online, &n.ChangedAt, &n.Version, &n.Problem, &restrictions); err != nil || restrictions == nil {
+		return n, err
+	}
+	return n, json.Unmarshal(restrictions, &n.Report)
 }
 
 const stateColumns = `select site, deployment, node, state, digest, refused, app_version, running, running_version from deployment_nodes`

@@ -35,6 +35,7 @@ func (w writer) queue() error {
 	w.adopted()
 	w.enrolments()
 	w.commands()
+	w.locals()
 	for _, c := range w.list {
 		if c.returned {
 			w.b.Queue(`update sites s set nodes = n.nodes, nodes_online = n.online from (select count(*) as nodes, count(*) filter (where online) as online
@@ -134,15 +135,15 @@ func (w writer) nodes() {
 		}
 	}
 	if len(present.online) > 0 {
-		w.b.Queue(`update nodes n set version = u.version, problem = u.problem, online = u.online, changed_at = u.changed_at
-			from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::timestamptz[]) as u (site, id, version, problem, online, changed_at)
+		w.b.Queue(`update nodes n set version = u.version, problem = u.problem, online = u.online, changed_at = u.changed_at, restrictions = u.restrictions
+			from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::timestamptz[], $7::jsonb[]) as u (site, id, version, problem, online, changed_at, restrictions)
 			where n.site = u.site and n.id = u.id`, present.args()...)
 	}
 	if len(whole.online) > 0 {
-		w.b.Queue(`insert into nodes (site, id, version, problem, online, changed_at, labels, inventory)
-			select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::timestamptz[], $7::jsonb[], $8::jsonb[])
+		w.b.Queue(`insert into nodes (site, id, version, problem, online, changed_at, restrictions, labels, inventory)
+			select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::timestamptz[], $7::jsonb[], $8::jsonb[], $9::jsonb[])
 			on conflict (site, id) do update set version = excluded.version, labels = excluded.labels, problem = excluded.problem,
-				online = excluded.online, changed_at = excluded.changed_at, inventory = excluded.inventory`,
+				online = excluded.online, changed_at = excluded.changed_at, inventory = excluded.inventory, restrictions = excluded.restrictions`,
 			append(whole.args(), whole.labels, whole.inventories)...)
 	}
 	w.labels()
@@ -155,18 +156,25 @@ func (w writer) nodes() {
 
 // nodeRows are the columns of rows of nodes.
 type nodeRows struct {
-	text        [4][]string // site, id, version, problem
-	online      []bool
-	changedAt   []*time.Time
-	labels      []string
-	inventories []*string
+	text         [4][]string // site, id, version, problem
+	online       []bool
+	changedAt    []*time.Time
+	restrictions []*string
+	labels       []string
+	inventories  []*string
 }
 
 func (r *nodeRows) add(site protocol.SiteID, n fleet.Node) {
 	for i, s := range [4]string{string(site), string(n.ID), n.Version, n.Problem} {
 		r.text[i] = append(r.text[i], s)
 	}
-	r.online, r.changedAt = append(r.online, n.Online), append(r.changedAt, n.ChangedAt)
+	var restricted *string
+	if len(n.Restrictions) > 0 || len(n.Waits) > 0 {
+		encoded, _ := pgdb.JSON(n.Report) // plain data, decoded from CBOR
+		s := string(encoded)
+		restricted = &s
+	}
+	r.online, r.changedAt, r.restrictions = append(r.online, n.Online), append(r.changedAt, n.ChangedAt), append(r.restrictions, restricted)
 }
 
 // addMachine adds what a node says of its machine.
@@ -183,7 +191,7 @@ func (r *nodeRows) addMachine(n fleet.Node) {
 
 // args returns the columns that every row has.
 func (r *nodeRows) args() []any {
-	return []any{r.text[0], r.text[1], r.text[2], r.text[3], r.online, r.changedAt}
+	return []any{r.text[0], r.text[1], r.text[2], r.text[3], r.online, r.changedAt, r.restrictions}
 }
 
 // deployments records states and placements. A deployment that the CO does not

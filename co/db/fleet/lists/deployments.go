@@ -166,18 +166,20 @@ func (s *Lists) Deployment(ctx context.Context, site protocol.SiteID, name proto
 	if err != nil {
 		return d, pgdb.Classify("read deployment", err)
 	}
-	d.Nodes, err = pgdb.Rows(ctx, s.db, scanStatus, `select `+statusColumns+` from deployment_nodes
+	d.Nodes, err = pgdb.Rows(ctx, s.db, scanStatus, `select `+statusColumns+` from deployment_nodes d
 		where site = $1 and deployment = $2 order by node`, site, name)
 	return d, pgdb.Classify("read nodes of deployment", err)
 }
 
 const statusColumns = `node, state, phase, pulled_bytes, total_bytes, digest, refused, app_version, attempt, code, message,
-	running, running_version, retry_at, components, updated_at, since`
+	running, running_version, retry_at, components, updated_at, since,
+	coalesce((select w ->> 'why' from nodes n, jsonb_array_elements(n.restrictions -> 'waits') w
+		where n.site = d.site and n.id = d.node and w ->> 'deployment' = d.deployment limit 1), '')`
 
 func scanStatus(row pgx.CollectableRow) (n fleet.DeploymentNode, err error) {
 	var components []byte
 	err = row.Scan(&n.Node, &n.State, &n.Phase, &n.PulledBytes, &n.TotalBytes, &n.Digest, &n.Refused, &n.AppVersion, &n.Attempt,
-		&n.Code, &n.Message, &n.Running, &n.RunningVersion, &n.RetryAt, &components, &n.UpdatedAt, &n.Since)
+		&n.Code, &n.Message, &n.Running, &n.RunningVersion, &n.RetryAt, &components, &n.UpdatedAt, &n.Since, &n.Waits)
 	if err != nil {
 		return n, err
 	}

@@ -16,7 +16,7 @@ import (
 // nodeView reads what the CO knows of nodes now: of a site that is offline it does not know
 // which of them are online.
 const nodeView = `select n.site, n.id, n.online and s.online,
-	case when s.online then n.changed_at else greatest(n.changed_at, s.changed_at) end, n.version, n.problem, n.labels, n.inventory,
+	case when s.online then n.changed_at else greatest(n.changed_at, s.changed_at) end, n.version, n.problem, n.labels, n.inventory, n.restrictions,
 	` + nodeState + `, greatest(s.last_event_at, st.reported_at)
 	from unnest($1::text[], $2::text[]) with ordinality as k (site, id, number),
 	lateral (select * from nodes where site = k.site and id = k.id limit 1) n, lateral (select * from sites where id = k.site limit 1) s
@@ -27,12 +27,12 @@ const nodeView = `select n.site, n.id, n.online and s.online,
 const nodeState = `case when not s.online then 'unknown' when n.online then 'online' else 'offline' end`
 
 func scanNodeView(row pgx.CollectableRow) (n fleet.Node, err error) {
-	var labels, inventory []byte
-	err = row.Scan(&n.Site, &n.ID, &n.Online, &n.ChangedAt, &n.Version, &n.Problem, &labels, &inventory, &n.State, &n.ReportedAt)
+	var labels, inventory, restrictions []byte
+	err = row.Scan(&n.Site, &n.ID, &n.Online, &n.ChangedAt, &n.Version, &n.Problem, &labels, &inventory, &restrictions, &n.State, &n.ReportedAt)
 	if err != nil {
 		return n, err
 	}
-	if err := db.DecodeNode(&n, labels, inventory); err != nil {
+	if err := db.DecodeNode(&n, labels, inventory, restrictions); err != nil {
 		return n, err
 	}
 	n.Problem = n.Problems()
