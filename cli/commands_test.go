@@ -74,6 +74,11 @@ func TestCommandsWait(t *testing.T) {
 		"pull plant/meter --node gw-1,gw-2 --deadline 1h": `{"kind":"pull","args":{"deployment":"meter"},"targets":[{"site":"plant","nodes":["gw-1","gw-2"]}],"deadline":"1h0m0s"}`,
 		"probe plant/meter --all --component web":         `{"kind":"probe","args":{"component":"web","deployment":"meter"},"targets":[{"site":"plant","all":true}],"deadline":"10m0s"}`,
 		"node check plant/gw-1 tcp plc:502 --count 3":     `{"kind":"network-check","args":{"count":3,"method":"tcp","target":"plc:502"},"targets":[{"site":"plant","nodes":["gw-1"]}],"deadline":"10m0s"}`,
+		"node cordon plant/gw-1 --reason broken":          `{"kind":"cordon","args":{"reason":"broken"},"targets":[{"site":"plant","nodes":["gw-1"]}],"deadline":"10m0s"}`,
+		"node drain plant/gw-1 --reason disk --force":     `{"kind":"drain","args":{"reason":"disk","force":true},"targets":[{"site":"plant","nodes":["gw-1"]}],"deadline":"10m0s"}`,
+		"node hold plant/gw-1 --reason batch --for 2h":    `{"kind":"hold","args":{"reason":"batch","forMillis":7200000},"targets":[{"site":"plant","nodes":["gw-1"]}],"deadline":"10m0s"}`,
+		"node uncordon plant/gw-1":                        `{"kind":"uncordon","targets":[{"site":"plant","nodes":["gw-1"]}],"deadline":"10m0s"}`,
+		"node release plant/gw-1":                         `{"kind":"release","targets":[{"site":"plant","nodes":["gw-1"]}],"deadline":"10m0s"}`,
 		"node refresh plant/gw-1":                         `{"kind":"inventory","targets":[{"site":"plant","nodes":["gw-1"]}],"deadline":"10m0s"}`,
 	} {
 		url, asked := commandServer(t, results, waiting, one)

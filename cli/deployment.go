@@ -119,7 +119,7 @@ func (a *app) showDeployment(d fleet.Deployment) error {
 	}
 	var rows [][]string
 	for _, n := range d.Nodes {
-		why := strings.TrimSpace(string(n.Code) + " " + n.Message)
+		why := strings.TrimSpace(string(n.Code) + " " + n.Message + " " + n.Waits)
 		rows = append(rows, []string{string(n.Node), string(n.State), string(n.Phase), n.AppVersion, n.Digest.Short(), n.RunningVersion, strconv.Itoa(int(n.Attempt)), nextAttempt(n), output.Age(&n.Since), output.Age(&n.UpdatedAt), why})
 	}
 	if len(rows) > 0 {

@@ -57,7 +57,8 @@ func (a *app) siteCommand() *cobra.Command {
 }
 
 func (a *app) nodeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "node", Short: "Show and remove gateways, and make join tokens for them"}
+	cmd := &cobra.Command{Use: "node", Short: "Show, cordon, drain, hold and remove gateways, and make join tokens for them"}
+	cmd.AddCommand(commands.NodeRestrictions(&a.Env)...)
 	var f *filters
 	ls := &cobra.Command{
 		Use: "list", Short: "List the nodes", Args: cobra.NoArgs,
@@ -78,6 +79,12 @@ func (a *app) nodeCommand() *cobra.Command {
 				rows = append(rows, row)
 			}
 			head := "SITE NODE STATE SINCE REPORTED ARCH CORES MEMORY LABELS"
+			if slices.ContainsFunc(nodes, func(n fleet.Node) bool { return len(n.Restrictions) > 0 }) {
+				head += " RESTRICTED"
+				for i := range rows {
+					rows[i] = append(rows[i], verdict.Restricted(nodes[i]))
+				}
+			}
 			if slices.ContainsFunc(nodes, func(n fleet.Node) bool { return n.Problem != "" }) {
 				head += " PROBLEM"
 				for i := range rows {
@@ -111,6 +118,12 @@ func (a *app) nodeCommand() *cobra.Command {
 func (a *app) showNode(n fleet.Node) error {
 	rows := []string{
 		"Node", string(n.Site) + "/" + string(n.ID), "State", n.State, "Since", output.Age(n.ChangedAt), "Site reported", output.Ago(n.ReportedAt), "Agent", n.Version, "Labels", output.Pairs(n.Labels), "Problem", n.Problem, "Removal", removal(n.Decommissioning),
+	}
+	for i := range n.Restrictions {
+		rows = append(rows, "Restricted", verdict.Restriction(&n.Restrictions[i]))
+	}
+	for _, w := range n.Waits {
+		rows = append(rows, "Waits", string(w.Deployment)+": "+w.Why)
 	}
 	if inv := n.Inventory; inv != nil {
 		rows = append(rows, "Hostname", inv.Hostname, "System", inv.OS, "Kernel", inv.Kernel, "Architecture", inv.Architecture,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/backups"
 	"github.com/colonyfleet/colony/cli/command"
+	localcmd "github.com/colonyfleet/colony/cli/commands/local"
 	"github.com/colonyfleet/colony/cli/keys"
 	"github.com/colonyfleet/colony/cli/tokens"
 	"github.com/colonyfleet/colony/co"
@@ -71,8 +72,8 @@ func (a *app) coCommand(version string) *cobra.Command {
 
 func (a *app) loCommand(version string) *cobra.Command {
 	var f roleFlags
-	return f.add(&cobra.Command{
-		Use: "lo", Short: "Run the Local Orchestrator of a site",
+	cmd := f.add(&cobra.Command{
+		Use: "lo", Short: "Run the Local Orchestrator of a site, and work with its nodes on its machine",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := lo.DefaultOptions()
 			return a.role(cmd.Context(), f, &o, func(log *slog.Logger) (tier, error) {
@@ -81,6 +82,8 @@ func (a *app) loCommand(version string) *cobra.Command {
 			})
 		},
 	})
+	cmd.AddCommand(localcmd.Command(&a.Env))
+	return cmd
 }
 
 func (a *app) enCommand(version string) *cobra.Command {

@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
 // table is what a command prints: one line each, runs of spaces as one.
@@ -123,7 +124,17 @@ func TestShowNodes(t *testing.T) {
 			Unknown: []protocol.DeploymentName{"lost"}, Damaged: []string{"en/deployment hello"}, EngineFault: "no answer",
 		},
 	}
+	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
+	held := fleet.Node{Site: "dock", ID: "gw5", State: "online", Report: restriction.Report{
+		Restrictions: []restriction.Restriction{
+			{Kind: restriction.Drain, Reason: "new disk", Actor: "anna", ForMillis: 7_200_000, UntilMillis: at.UnixMilli()},
+			{Kind: restriction.Hold, Reason: "a batch runs", Actor: "uid 1000", SetMillis: at.UnixMilli(), ForMillis: 7_200_000},
+		},
+		Waits: []restriction.Wait{{Deployment: "web", Why: "the update waits"}},
+	}}
 	s := serve(t, map[string]any{
+		"GET /nodes?site=dock": map[string]any{"items": []fleet.Node{held, {Site: "dock", ID: "gw6", State: "online", Problem: "broken"}}},
+		"GET /nodes/dock/gw5":  held,
 		"GET /nodes?":          map[string]any{"items": []fleet.Node{n, {Site: "plant", ID: "gw2", State: "unknown"}}},
 		"GET /nodes?site=quay": map[string]any{"items": []fleet.Node{{Site: "quay", ID: "gw3", State: "online", Problem: "2 gateways use this name"}, {Site: "quay", ID: "gw4", State: "online"}}},
 		"GET /nodes?site=mill": map[string]any{"items": []fleet.Node{}},
@@ -137,6 +148,9 @@ func TestShowNodes(t *testing.T) {
 	head := "SITE NODE STATE SINCE REPORTED ARCH CORES MEMORY LABELS"
 	wantRun(t, s.URL, "node list", table(head, "plant gw1 online 3m 1m arm64 4 2.0 GiB line=1,role=gateway", "plant gw2 unknown - - - - - -"), "", exitOK)
 	wantRun(t, s.URL, "node list --site quay", table(head+" PROBLEM", "quay gw3 online - - - - - - 2 gateways use this name", "quay gw4 online - - - - - - -"), "", exitOK)
+	wantRun(t, s.URL, "node list --site dock", table(head+" RESTRICTED PROBLEM", "dock gw5 online - - - - - - drained,held -", "dock gw6 online - - - - - - - broken"), "", exitOK)
+	wantRun(t, s.URL, "node show dock/gw5", table("Node: dock/gw5", "State: online", "Site reported: never", "Restricted: drained by anna: new disk; until 2026-11-22 08:00:00",
+		"Restricted: held by uid 1000: a batch runs; for 2h0m0s from 2026-11-22 08:00:00 on, by the clock of the site", "Waits: web: the update waits"), "", exitOK)
 	wantRun(t, s.URL, "node list --site mill", table(head), "", exitOK)
 	wantRun(t, s.URL, "node list --label line=1,role=gateway --state !ONLINE --version !0.1.0,0.2.0 --text gw", table(head), "", exitOK)
 	wantRun(t, s.URL, "node list --state offline --total", "1000 or more\n", "", exitOK)
@@ -163,7 +177,7 @@ func TestShowDeployments(t *testing.T) {
 			Generation: 7, ObservedGeneration: 6, Reason: "node gw1: crash_loop: it exits",
 		},
 		Nodes: []fleet.DeploymentNode{{
-			Node: "gw1", State: lifecycle.Failed, AppVersion: "1.1.0", Attempt: 3, Code: "crash_loop", Message: "it exits",
+			Node: "gw1", State: lifecycle.Failed, AppVersion: "1.1.0", Attempt: 3, Code: "crash_loop", Message: "it exits", Waits: "the update waits",
 			RunningVersion: "1.0.0", RetryAt: &at, UpdatedAt: *past(time.Minute), Since: *past(time.Hour),
 			Components: []protocol.ComponentStatus{{Component: "web", Container: "app", State: "exited", ExitCode: 1, Restarts: 5}},
 		}},
@@ -186,7 +200,7 @@ func TestShowDeployments(t *testing.T) {
 	wantRun(t, s.URL, "deployment list --state !installed --version 1.1.0 --text lant/h", rows, "", exitOK)
 	wantRun(t, s.URL, "deployment show plant/hello", table("Deployment: plant/hello", "App: hello 1.1.0", "State: FAILED", "Since: 1h", "Reason: node gw1: crash_loop: it exits",
 		"Nodes: 0/2 run the desired version", "Running: 1.0.0", "Generation: 7, the site has adopted 6", "Site: offline, last report 1m ago", "Commit: 0123456789abcdef", "Archived: yes", "Problem: no node fits", "",
-		"NODE STATE PHASE VERSION DIGEST RUNNING ATTEMPT NEXT SINCE UPDATED REASON", "gw1 FAILED - 1.1.0 - 1.0.0 3 2026-11-22 08:00:00 1h 1m crash_loop it exits", "",
+		"NODE STATE PHASE VERSION DIGEST RUNNING ATTEMPT NEXT SINCE UPDATED REASON", "gw1 FAILED - 1.1.0 - 1.0.0 3 2026-11-22 08:00:00 1h 1m crash_loop it exits the update waits", "",
 		"NODE COMPONENT CONTAINER STATE EXIT RESTARTS MESSAGE", "gw1 web app exited 1 5 -", "", "Not chosen:", "gw2: no role"), "", exitOK)
 	wantRun(t, s.URL, "deployment history plant/hello", table("COMMIT TIME VERSION AUTHOR MESSAGE", "0123456789ab 2026-11-22 08:00:00 1.1.0 Ann Deploy", "",
 		"TIME NODE FROM TO VERSION REASON", "2026-11-22 08:00:00 gw1 INSTALLING FAILED 1.1.0 crash_loop it exits"), "", exitOK)

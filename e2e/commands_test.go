@@ -41,6 +41,7 @@ func TestCommands(t *testing.T) {
 		{"keys", keyCommands},
 		{"backup", backupCommand},
 		{"commands", nodeCommands},
+		{"restrictions", restrictionCommands},
 		{"machines", machineCommands},
 		{"access", accessCommands}, // the last: the CO wants tokens afterwards
 	})
@@ -72,6 +73,34 @@ func nodeCommands(t *testing.T, c *colony) {
 	if out, code := c.cli("logs", site+"/hello", "--tail", "5"); code != 0 {
 		t.Errorf("logs: %d\n%s", code, out)
 	}
+}
+
+// restrictionCommands cordons, drains and holds the node, by the CO and at the machine of the LO.
+func restrictionCommands(t *testing.T, c *colony) {
+	at, local := site+"/"+node, filepath.Join(c.dir, "lo.sock")
+	c.says("nothing new is placed on the node for 2h0m0s", "node", "cordon", at, "--reason", "new disk", "--for", "2h")
+	testpart.Eventually(t, "the list of nodes has the cordon", func() bool { return strings.Contains(c.must("node", "list"), "cordoned") })
+	c.says("what can move leaves the node", "node", "drain", at, "--reason", "new disk")
+	testpart.Eventually(t, "the node says what stays", func() bool {
+		out := c.must("node", "show", at)
+		return strings.Contains(out, "new disk; until somebody ends it") && strings.Contains(out, "hello: ")
+	})
+	c.says("the node is open for new work", "node", "uncordon", at)
+	c.says("nothing on the node changes", "node", "hold", at, "--reason", "a batch runs")
+	c.says("the node is not held any more", "node", "release", at)
+	if out, code := c.cli("node", "cordon", at, "--reason", " "); code != 2 || !strings.Contains(out, "reason is missing") {
+		t.Errorf("a cordon without a reason: %d\n%s", code, out)
+	}
+	c.says("nothing new is placed", "lo", "node", "cordon", node, "--reason", "broken fan", "--socket", local)
+	c.says("what can move leaves", "lo", "node", "drain", node, "--reason", "broken fan", "--socket", local)
+	c.says("the node is open for new work", "lo", "node", "uncordon", node, "--socket", local)
+	c.says("nothing on the node changes", "lo", "node", "hold", node, "--reason", "broken fan", "--for", "1h", "--socket", local)
+	c.says("broken fan", "lo", "node", "list", "--socket", local)
+	c.says("the node is not held any more", "lo", "node", "release", node, "--socket", local)
+	testpart.Eventually(t, "the audit has what was done at the machine of the LO", func() bool {
+		out := c.must("audit", "--limit", "200")
+		return strings.Contains(out, "colony lo node hold") && strings.Contains(out, "uid ")
+	})
 }
 
 // doctors checks each tier of a fleet that runs. What fails is the machine at most, and not

@@ -14,6 +14,7 @@ import (
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/reconciler"
 	"github.com/colonyfleet/colony/lo/uplink"
+	"github.com/colonyfleet/colony/placement/demand"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -51,6 +52,12 @@ type desiredStore struct{ *desired.Store }
 func (s desiredStore) Spec(d protocol.Digest) (reconciler.Spec, bool) {
 	spec, ok := s.Store.Spec(d)
 	return reconciler.Spec{Bytes: spec.Bytes, Signature: spec.Signature, App: spec.Decoded.App, AppVersion: spec.Decoded.AppVersion}, ok
+}
+
+// Demand implements control.Desired.
+func (s desiredStore) Demand(d protocol.Digest) demand.Demand {
+	spec, _ := s.Store.Spec(d) // of one that is not stored, nothing is known
+	return demand.Of(&spec.Decoded)
 }
 
 // router gives the messages of the site's clients to the part that they are for.

@@ -33,7 +33,7 @@ func (p *parts) openCommands(ctx context.Context) error {
 		return fmt.Errorf("open what commands send live: %w", err)
 	}
 	if p.commands, err = command.New(command.Options{
-		Site: p.opts.Site, Root: p.rootKey, Store: store, Journal: eventJournal{p.journal, p.opts.Unsynced}.Append, Nodes: p.site.Labels, Settle: p.opts.PresenceGrace,
+		Site: p.opts.Site, Root: p.rootKey, Store: store, Journal: eventJournal{p.journal, p.opts.Unsynced}.Append, Nodes: p.site.Labels, Settle: p.opts.PresenceGrace, Execute: p.execute,
 		Publish: p.publishCommand, Send: p.link.SendOnce, Live: p.live, SinceBoot: p.opts.SinceBoot, Now: p.opts.Now, Random: p.opts.Random,
 		Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	}); err != nil {

@@ -33,6 +33,12 @@ func New(o Options) (*LO, error) {
 	}
 	o.Unsynced = hostclock.Marks(o.Unsynced, o.Now != nil)
 	o.SinceBoot = hostclock.Elapsed(o.SinceBoot, o.Now != nil)
+	if o.Boot == "" && o.Now == nil {
+		o.Boot = hostclock.Boot()
+	}
+	if o.Boot == "" {
+		o.Boot = o.Random.Text("boot")
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}

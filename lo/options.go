@@ -40,6 +40,9 @@ type Options struct {
 	ClientEvents bool `yaml:"clientEvents,omitempty"`
 	// HTTP is the address of the image cache, the metrics and the status. Empty: none.
 	HTTP string `yaml:"http,omitempty"`
+	// Socket is the path of a Unix socket where people of the machine cordon, drain and hold nodes, without the CO; the user and the
+	// group of the LO may. Empty: none.
+	Socket string `yaml:"socket,omitempty"`
 	// RootKeyFile holds the public root key of the CO's key sets: a desired state counts only
 	// where the CO signed it. Empty is the mode of development: nothing is checked, and the LO
 	// says so at each start.
@@ -88,6 +91,8 @@ type Options struct {
 	// SinceBoot is the clock by which the LO counts what has passed since it learnt the time of the CO; it goes on while the machine sleeps. Nil:
 	// CLOCK_BOOTTIME, or package time where Now is given.
 	SinceBoot func() time.Duration `yaml:"-"`
+	// Boot names the boot of the machine that SinceBoot counts from. Empty: as the kernel says, or a name for this start where Now is given.
+	Boot string `yaml:"-"`
 	// Random names what the LO names, and draws the waits of its retries. Nil: the
 	// machine's.
 	Random *random.Source `yaml:"-"`
@@ -139,6 +144,9 @@ type PendingOptions struct {
 	// proves nothing. Empty: all may.
 	Serials []string `yaml:"serials,omitempty"`
 }
+
+// MaxSocket is the longest path of a Unix socket, in bytes: sun_path of unix(7) without its end.
+const MaxSocket = 107
 
 // maxPending bounds PendingOptions.Most.
 const maxPending = 1000
@@ -229,6 +237,9 @@ func (o Options) Validate() error {
 		if _, _, err := net.SplitHostPort(o.HTTP); err != nil {
 			errs = append(errs, fmt.Errorf("http %q: want host:port, or nothing for no listener", o.HTTP))
 		}
+	}
+	if o.Socket != "" && (!filepath.IsAbs(o.Socket) || len(o.Socket) > MaxSocket) {
+		errs = append(errs, fmt.Errorf("socket %q: want an absolute path of at most %d bytes, or nothing for none", o.Socket, MaxSocket))
 	}
 	if o.RootKeyFile != "" && !filepath.IsAbs(o.RootKeyFile) {
 		errs = append(errs, fmt.Errorf("rootKeyFile %q: want an absolute path", o.RootKeyFile))

@@ -31,6 +31,7 @@ import (
 	"github.com/colonyfleet/colony/lo/cache"
 	"github.com/colonyfleet/colony/lo/clients"
 	"github.com/colonyfleet/colony/lo/control"
+	"github.com/colonyfleet/colony/lo/control/trim"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/data/delivery"
 	"github.com/colonyfleet/colony/lo/data/downlink"
@@ -103,7 +104,7 @@ func (p *parts) start(ctx context.Context) error {
 	p.disk.Look()
 	for _, step := range []func(context.Context) error{
 		// The HTTP address first: a second LO on it fails before it changes anything.
-		p.listen, p.openJournal, p.openHolder, p.openSite, p.openIdentity, p.makeLink, p.openData, p.openCommands, p.startBroker, p.startEnrolment, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startImages, p.startHTTP,
+		p.listen, p.openJournal, p.openHolder, p.openSite, p.openIdentity, p.makeLink, p.openData, p.openCommands, p.startBroker, p.startEnrolment, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startImages, p.startHTTP, p.startSocket,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -174,7 +175,7 @@ func (p *parts) openSite(ctx context.Context) error {
 	p.site, err = control.Open(ctx, control.Options{
 		Site: p.opts.Site, Version: p.opts.Version, Journal: eventJournal{p.journal, p.opts.Unsynced}, Store: records, Desired: desiredStore{p.desired},
 		Certificate: p.certificate, NodeLostAfter: p.opts.NodeLostAfter, PresenceGrace: p.opts.PresenceGrace, Logger: p.opts.Logger,
-		Now: p.opts.Now, Jitter: p.opts.Random.Rand("jitter"),
+		Now: p.opts.Now, Clock: p.clock, Jitter: p.opts.Random.Rand("jitter"),
 	})
 	if err != nil {
 		return err
@@ -323,7 +324,7 @@ func (p *parts) startDownlink(ctx context.Context) error {
 
 // startUplink sends the journal to the CO, once there is a link.
 func (p *parts) startUplink(context.Context) error {
-	trimmer := control.NewTrimmer(p.journal, p.site)
+	trimmer := trim.New(p.journal, p.site, p.opts.Logger)
 	options := uplink.Options{
 		Journal: trimmer, Site: p.opts.Site, Resync: uplink.Snapshots(p.journal, p.site.Snapshot, p.opts.Now, p.opts.Unsynced), Gate: p.gate,
 		Publish: p.link.Begin, Logger: p.opts.Logger, Registerer: p.opts.Registerer,

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/placement/demand"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -34,6 +35,31 @@ type Node struct {
 	// Unreported says that the node has not reported what it runs since the LO started:
 	// Runs is what the LO remembers, or expects.
 	Unreported bool
+	// Restricted says that a person has cordoned, drained or held it.
+	Restricted Restricted
+}
+
+// Restricted says what a person has restricted about a node, for package restriction. Each field is why, for people; "": it is not so.
+type Restricted struct {
+	// Closed says that nothing new is placed on the node.
+	Closed string
+	// Drained says that what can move to other nodes moves there.
+	Drained string
+	// Forced says of what is drained that volumes and devices keep nothing on the node.
+	Forced bool
+	// Held says that nothing leaves the node.
+	Held string
+}
+
+// An Input is what Place decides upon.
+type Input struct {
+	Desired []protocol.SiteEntry
+	Nodes   []Node
+	// Unsettled says that not all nodes that may run something are known to have reported it: a deployment of which a
+	// number of replicas is desired is not placed on further nodes then.
+	Unsettled bool
+	// Demand returns what a version asks of a node. Nil: nothing is asked for.
+	Demand func(protocol.Digest) demand.Demand
 }
 
 // A Result is the placement of one deployment.
@@ -44,6 +70,10 @@ type Result struct {
 	Rejected map[protocol.NodeID]string
 	// Problem says why fewer nodes than asked for were found; empty if enough.
 	Problem string
+	// Stays says of nodes that are drained, and run it all the same, why it does not move.
+	Stays map[protocol.NodeID]string
+	// Leaves are the nodes that are drained, sorted: it moves from them to others of Nodes.
+	Leaves []protocol.NodeID
 }
 
 // Placement is the result for every deployment of a site.
@@ -77,67 +107,84 @@ func (r Result) Report(name protocol.DeploymentName, limit int) protocol.Placeme
 }
 
 // Place decides for all deployments of a site, in the order of their names, so
-// that the same input always has the same result. While unsettled, not all nodes that
-// may run something are known to have reported it: a deployment of which a number of
-// replicas is desired is not placed on further nodes then. Where the replicas that are
+// that the same input always has the same result. Where the replicas that are
 // to stay are on unreported nodes, surplus ones stay as well.
-func Place(desired []protocol.SiteEntry, nodes []Node, unsettled bool) Placement {
-	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
-	load := map[protocol.NodeID]int{}
+func Place(in Input) Placement {
+	nodes := slices.SortedFunc(slices.Values(in.Nodes), func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
+	p := pass{nodes: nodes, load: map[protocol.NodeID]int{}, unsettled: in.Unsettled, demand: in.Demand}
+	if p.demand == nil {
+		p.demand = func(protocol.Digest) (none demand.Demand) { return none }
+	}
 	for _, n := range nodes {
-		load[n.ID] = len(n.Runs)
+		p.load[n.ID] = len(n.Runs)
 	}
 	placement := Placement{}
-	for _, e := range slices.SortedFunc(slices.Values(desired), func(a, b protocol.SiteEntry) int {
+	for _, e := range slices.SortedFunc(slices.Values(in.Desired), func(a, b protocol.SiteEntry) int {
 		return cmp.Compare(a.Deployment, b.Deployment)
 	}) {
-		placement[e.Deployment] = place(e, nodes, load, unsettled)
+		placement[e.Deployment] = p.place(e)
 	}
 	return placement
 }
 
-// place decides for one deployment. It counts what it newly places in load.
-func place(e protocol.SiteEntry, nodes []Node, load map[protocol.NodeID]int, unsettled bool) Result {
+// pass is one run of Place.
+type pass struct {
+	nodes     []Node                  // sorted
+	load      map[protocol.NodeID]int // how many deployments each runs
+	unsettled bool
+	demand    func(protocol.Digest) demand.Demand
+}
+
+// place decides for one deployment. It counts what it newly places in p.load.
+func (p *pass) place(e protocol.SiteEntry) Result {
 	r := Result{Rejected: map[protocol.NodeID]string{}}
 	constraints, err := parse(e.Placement.Constraints)
 	if err != nil {
 		r.Problem = fmt.Sprintf("not placeable: its device constraints cannot be read: %v", err)
-		for _, n := range nodes { // the nodes that run it keep it
+		for _, n := range p.nodes { // the nodes that run it keep it
 			if slices.Contains(n.Runs, e.Deployment) && (e.Placement.Node == "" || e.Placement.Node == n.ID) {
 				r.Nodes = append(r.Nodes, n.ID)
 			}
 		}
 		return r
 	}
-	stay, fresh := candidates(e, constraints, nodes, unsettled, r.Rejected)
-	// Nodes that already run it come first, those online before those away; then
+	c := p.candidates(e, constraints, &r)
+	// Nodes that already run it come first: those that are held, those online before those away; then
 	// the least loaded.
-	slices.SortStableFunc(stay, func(a, b Node) int {
-		return cmp.Or(cmp.Compare(rank(a.Online), rank(b.Online)), cmp.Compare(rank(!a.Unreported), rank(!b.Unreported)))
+	slices.SortStableFunc(c.stay, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(rank(a.Restricted.Held != ""), rank(b.Restricted.Held != "")),
+			cmp.Compare(rank(a.Online), rank(b.Online)), cmp.Compare(rank(!a.Unreported), rank(!b.Unreported)))
 	})
-	slices.SortStableFunc(fresh, func(a, b Node) int { return cmp.Compare(load[a.ID], load[b.ID]) })
-	chosen := slices.Concat(stay, fresh)
-	if want := most(e, stay); want > 0 && len(chosen) > want {
+	slices.SortStableFunc(c.fresh, func(a, b Node) int { return cmp.Compare(p.load[a.ID], p.load[b.ID]) })
+	chosen := slices.Concat(c.stay, c.fresh)
+	if want := most(e, c.stay); want > 0 && len(chosen) > want {
 		for _, n := range chosen[want:] {
 			r.Rejected[n.ID] = fmt.Sprintf("enough nodes run it already: %d wanted", want)
 		}
 		chosen = chosen[:want]
 	}
+	chosen = p.drain(e, chosen, c.leave, &r)
 	for _, n := range chosen {
 		r.Nodes = append(r.Nodes, n.ID)
 		if !slices.Contains(n.Runs, e.Deployment) {
-			load[n.ID]++
+			p.load[n.ID]++
 		}
 	}
 	slices.Sort(r.Nodes)
-	r.Problem = problem(e.Placement, r, len(nodes))
+	r.Problem = problem(e.Placement, r, len(p.nodes))
 	return r
 }
 
-// candidates returns the nodes that run a deployment and may go on with it, and those that may
-// begin. It notes in rejected why the others may not.
-func candidates(e protocol.SiteEntry, constraints *v1rc3.Constraints, nodes []Node, unsettled bool, rejected map[protocol.NodeID]string) (stay, fresh []Node) {
-	for _, n := range nodes {
+// candidates are the nodes that may run a deployment.
+type candidates struct {
+	stay  []Node // they run it, and may go on with it
+	fresh []Node // they may begin
+	leave []Node // they run it, and are drained: it moves where it can
+}
+
+// candidates sorts the nodes. It notes in r why the others may not run the deployment.
+func (p *pass) candidates(e protocol.SiteEntry, constraints *v1rc3.Constraints, r *Result) (c candidates) {
+	for _, n := range p.nodes {
 		runs := slices.Contains(n.Runs, e.Deployment)
 		required := constraints
 		if runs && required != nil && n.Met[e.Deployment] == protocol.DigestOf(e.Placement.Constraints) {
@@ -145,24 +192,40 @@ func candidates(e protocol.SiteEntry, constraints *v1rc3.Constraints, nodes []No
 			// failed, or a device that was unplugged for a moment: nothing is removed for it.
 			required = nil
 		}
+		if runs && n.Restricted.Held != "" && (e.Placement.Node == "" || e.Placement.Node == n.ID) {
+			if n.Restricted.Drained != "" {
+				r.stay(n, "nothing leaves the node, as it is "+n.Restricted.Held)
+			}
+			c.stay = append(c.stay, n) // whatever it says of itself now: nothing leaves it
+			continue
+		}
 		if why := mismatch(e.Placement, required, n); why != "" {
-			rejected[n.ID] = why
+			r.Rejected[n.ID] = why
 			continue
 		}
 		switch {
+		case runs && n.Restricted.Drained != "":
+			if why := p.stays(e, n); why != "" {
+				r.stay(n, why)
+				c.stay = append(c.stay, n)
+			} else {
+				c.leave = append(c.leave, n)
+			}
 		case runs:
-			stay = append(stay, n)
+			c.stay = append(c.stay, n)
+		case n.Restricted.Closed != "":
+			r.Rejected[n.ID] = "the node is " + n.Restricted.Closed
 		case n.Unreported && n.Online:
-			rejected[n.ID] = "the node has not reported yet what it runs"
-		case unsettled && e.Placement.Replicas > 0 && e.Placement.Node == "":
-			rejected[n.ID] = "not all nodes have reported yet what they run"
+			r.Rejected[n.ID] = "the node has not reported yet what it runs"
+		case p.unsettled && e.Placement.Replicas > 0 && e.Placement.Node == "":
+			r.Rejected[n.ID] = "not all nodes have reported yet what they run"
 		case n.Online || e.Placement.Node != "":
-			fresh = append(fresh, n)
+			c.fresh = append(c.fresh, n)
 		default:
-			rejected[n.ID] = "the node is offline"
+			r.Rejected[n.ID] = "the node is offline"
 		}
 	}
-	return stay, fresh
+	return c
 }
 
 // most is how many nodes a deployment gets at most; 0: any number. stay are those that run it, in

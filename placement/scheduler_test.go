@@ -101,7 +101,7 @@ func TestPlace(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := Place([]protocol.SiteEntry{{Deployment: "web", Placement: c.p}}, c.nodes, false)["web"]
+			r := Place(Input{Desired: []protocol.SiteEntry{{Deployment: "web", Placement: c.p}}, Nodes: c.nodes})["web"]
 			if diff := cmp.Diff(c.want, r.Nodes); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
@@ -127,7 +127,7 @@ func TestReportIsBounded(t *testing.T) {
 		nodes = append(nodes, node(fmt.Sprintf("n%04d", i), unlabelled))
 	}
 	p := protocol.Placement{Selector: map[string]string{"role": "x"}}
-	r := Place([]protocol.SiteEntry{{Deployment: "web", Placement: p}}, nodes, false)["web"]
+	r := Place(Input{Desired: []protocol.SiteEntry{{Deployment: "web", Placement: p}}, Nodes: nodes})["web"]
 	if m := r.Report("web", 64); len(m.Rejected) != 64 || len(m.Problem) > 300 {
 		t.Errorf("%d reasons, problem of %d bytes: %s", len(m.Rejected), len(m.Problem), m.Problem)
 	}
@@ -154,14 +154,14 @@ func TestPlacementIsStable(t *testing.T) {
 			{Deployment: "a", Placement: protocol.Placement{Replicas: rapid.Uint32Range(0, 4).Draw(t, "replicas")}},
 			{Deployment: "b", Placement: protocol.Placement{Selector: map[string]string{"role": "gateway"}, Replicas: rapid.Uint32Range(0, 4).Draw(t, "replicas")}},
 		}
-		first := Place(entries, nodes, false)
+		first := Place(Input{Desired: entries, Nodes: nodes})
 		for i, n := range nodes {
 			for name := range first.On(n.ID) {
 				nodes[i].Runs = append(nodes[i].Runs, name)
 			}
 			nodes[i].Online = rapid.Bool().Draw(t, "online later")
 		}
-		second := Place(entries, rapid.Permutation(nodes).Draw(t, "order"), false)
+		second := Place(Input{Desired: entries, Nodes: rapid.Permutation(nodes).Draw(t, "order")})
 		for name, r := range first {
 			s := second[name]
 			if len(r.Nodes)+len(r.Rejected) != len(nodes) {

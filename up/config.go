@@ -41,6 +41,9 @@ func (s *supervisor) loConfig() lo.Options {
 	o.CO.HTTP, o.CO.KeepAlive = "https://"+dialable(s.opts.COHTTPSAddr), keepAlive
 	o.Identity.Enrol, o.Identity.MQTT, o.Identity.HTTP = s.opts.LOEnrolAddr, s.opts.LOTLSAddr, s.opts.LOHTTPSAddr
 	o.PresenceGrace, o.ClientEvents = keepAlive*3/2, true
+	if socket := s.dir.sub("lo.sock"); len(socket) <= lo.MaxSocket {
+		o.Socket = socket
+	}
 	return o
 }
 

@@ -88,7 +88,7 @@ func list(env *command.Env) *cobra.Command {
 func about(c fleet.Command) string {
 	args, _ := c.Args.(map[string]any)
 	var words []string
-	for _, key := range []string{"deployment", "component", "container", "method", "target"} {
+	for _, key := range []string{"deployment", "component", "container", "method", "target", "reason"} {
 		if text, ok := args[key].(string); ok && text != "" {
 			words = append(words, text)
 		}

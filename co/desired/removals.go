@@ -319,7 +319,7 @@ func (r *review) nowhere(ctx context.Context, site protocol.SiteID, d fleet.Desi
 	runs := slices.ContainsFunc(nodes, func(n placement.Node) bool { return slices.Contains(n.Runs, d.Name) })
 	entry := d.Entry
 	entry.Deployment = d.Name
-	if !runs || len(placement.Place([]protocol.SiteEntry{entry}, nodes, false)[d.Name].Nodes) > 0 {
+	if !runs || len(placement.Place(placement.Input{Desired: []protocol.SiteEntry{entry}, Nodes: nodes})[d.Name].Nodes) > 0 {
 		return fleet.Hold{}, nil
 	}
 	if known {

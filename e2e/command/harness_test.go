@@ -25,6 +25,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/restriction"
 	"github.com/colonyfleet/colony/protocol/sign/signtest"
 	"github.com/colonyfleet/colony/protocol/stream"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -68,6 +69,7 @@ type co struct {
 	addr   string
 	stop   func() // ends the broker
 	root   string // the file of its public root key
+	stop   func() // ends its broker
 	decode *stream.Decoder
 
 	mu       sync.Mutex // protects what follows
@@ -82,9 +84,13 @@ type co struct {
 	states   map[string]lifecycle.State
 	moves    map[string][]lifecycle.State // of the deployment on a node, each once
 	known    map[protocol.NodeID]bool     // whose inventory came
-	delays   []time.Duration              // of the events, from the journal of the LO on
-	credited uint64                       // the bytes of a log that credit was given for last
-	renewed  time.Time                    // and when
+	versions map[string]string            // of the deployment on a node
+	// restricted is what restricts each node, and did what was done about it at the machine of the LO.
+	restricted map[protocol.NodeID]restriction.Report
+	did        []restriction.Change
+	delays     []time.Duration // of the events, from the journal of the LO on
+	credited   uint64          // the bytes of a log that credit was given for last
+	renewed    time.Time       // and when
 }
 
 func newCO(t *testing.T) *co {
@@ -92,7 +98,7 @@ func newCO(t *testing.T) *co {
 	c := &co{
 		t: t, keys: signtest.New(t, 1), root: filepath.Join(t.TempDir(), "root.pub"), addr: "127.0.0.1:0", decode: stream.NewDecoder(1),
 		clock: time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC), since: time.Now(), // far from that of the machine
-		taken: map[command.ID][]command.Taken{}, results: map[command.ID]map[protocol.NodeID][]command.Result{}, frames: map[command.ID][]command.Frame{}, states: map[string]lifecycle.State{}, known: map[protocol.NodeID]bool{}, moves: map[string][]lifecycle.State{},
+		taken: map[command.ID][]command.Taken{}, results: map[command.ID]map[protocol.NodeID][]command.Result{}, frames: map[command.ID][]command.Frame{}, states: map[string]lifecycle.State{}, known: map[protocol.NodeID]bool{}, moves: map[string][]lifecycle.State{}, versions: map[string]string{}, restricted: map[protocol.NodeID]restriction.Report{},
 	}
 	encoded, err := keyfile.EncodePublic(c.keys.Root())
 	if err != nil {
@@ -209,11 +215,20 @@ func (c *co) apply(e protocol.Event) {
 		c.results[m.ID][m.Node] = append(c.results[m.ID][m.Node], m)
 	case protocol.InventoryChanged:
 		c.known[e.Node] = true
+	case protocol.NodeRestrictions:
+		var m restriction.Report
+		if err := restriction.Unmarshal(e.Body, &m); err != nil {
+			c.t.Error(err)
+		}
+		c.restricted[e.Node] = m
+		if m.Change != nil && m.Change.Local {
+			c.did = append(c.did, *m.Change)
+		}
 	case protocol.StatusEvent:
 		var m protocol.DeploymentStatus
 		if protocol.Unmarshal(e.Body, &m) == nil {
 			at := string(m.Node) + "/" + string(m.Deployment)
-			c.states[at] = m.State
+			c.states[at], c.versions[at] = m.State, m.AppVersion
 			if seen := c.moves[at]; m.Actor == lifecycle.EN && (len(seen) == 0 || seen[len(seen)-1] != m.State) {
 				c.moves[at] = append(seen, m.State)
 			}

@@ -3,6 +3,8 @@
 package hostclock
 
 import (
+	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +48,15 @@ func SinceBoot() time.Duration {
 		panic(err) // every kernel since 2.6.39 has it
 	}
 	return time.Duration(t.Nano())
+}
+
+// Boot names the boot of the machine that SinceBoot counts from; "" where the kernel does not say.
+func Boot() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }
 
 // Elapsed returns the clock that durations over a sleep of the machine are measured by, in the place of given: where that is nil,

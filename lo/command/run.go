@@ -203,6 +203,10 @@ func (s *Service) perform(ctx context.Context, d members.Decision) error {
 			return err
 		}
 	}
+	if err := s.executeAll(ctx, d.Execute); err != nil {
+		s.undone(d, len(d.Publish))
+		return err
+	}
 	if len(d.End) > 0 {
 		if err := s.write(ctx, d.End...); err != nil {
 			s.undone(d, len(d.Publish))
@@ -222,6 +226,49 @@ func (s *Service) perform(ctx context.Context, d members.Decision) error {
 		s.mu.Unlock()
 	}
 	return nil
+}
+
+// executeAll carries out what is for the LO itself, up to the first that is to be tried again.
+func (s *Service) executeAll(ctx context.Context, list []members.Execution) error {
+	var results []wire.Result
+	var failed error
+	for _, x := range list {
+		r, err := s.execute(ctx, x)
+		if failed = err; err != nil {
+			break
+		}
+		results = append(results, r)
+	}
+	if len(results) > 0 {
+		return errors.Join(s.write(ctx, results...), failed)
+	}
+	return failed
+}
+
+// execute carries a command out that is for the LO itself. An error means that it is to be tried again.
+func (s *Service) execute(ctx context.Context, x members.Execution) (wire.Result, error) {
+	r := wire.Result{V: protocol.Version, ID: x.ID, Node: x.Node}
+	s.mu.Lock()
+	c, _, err := s.reader.Read(x.Envelope) // whoever signed it may not count any more
+	s.mu.Unlock()
+	if err != nil {
+		r.State, r.Code, r.Message = wire.Refused, wire.BadSignature, err.Error()
+		return r, nil
+	}
+	if err := wire.Arguments(c.Kind, c.Args); err != nil {
+		r.State, r.Code, r.Message = wire.Refused, wire.BadArguments, err.Error()
+		return r, nil
+	}
+	said, err := s.o.Execute(ctx, c, x.Node)
+	switch {
+	case protocol.KindOf(err) == protocol.NotFound:
+		r.State, r.Code, r.Message = wire.Failed, wire.NoNode, err.Error()
+	case err != nil:
+		return r, fmt.Errorf("carry out command %s for node %s: %w", c, x.Node, err)
+	default:
+		r.State, r.Output = wire.Done, said
+	}
+	return r, nil
 }
 
 // undone says that of a decision only the first publications were carried out.

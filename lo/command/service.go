@@ -57,6 +57,10 @@ type Options struct {
 	Nodes func() map[protocol.NodeID]map[string]string
 	// Publish has the broker of the site deliver a message, with QoS 1 and retained, or with QoS 0.
 	Publish func(ctx context.Context, name string, payload []byte, retained bool) error
+	// Execute carries out a command of a kind that is the LO's own (wire.Definition.ByLO) for a node, and returns what to say of it. It may
+	// be called once more for one that was carried out. An error of kind NotFound says that there is no such node, another
+	// that it is to be tried again.
+	Execute func(ctx context.Context, c *wire.Command, node protocol.NodeID) (string, error)
 	// Live carries what is live.
 	Live Live
 	// Send sends a message to the CO, with QoS 0.
@@ -128,6 +132,14 @@ func Restore(s *Service, held []members.Held) {
 			s.site.Apply(&h.Results[i].Result, h.Results[i].Where)
 		}
 	}
+}
+
+// COTime returns the latest that the time of the CO can be, in milliseconds since 1970; 0: it is not known.
+func (s *Service) COTime() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	latest, _ := s.site.Clock.Latest(s.o.SinceBoot())
+	return latest
 }
 
 // count is for the metrics.

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/colonyfleet/colony/internal/disk/simdisk"
 	"github.com/colonyfleet/colony/lo/command/store"
 	"github.com/colonyfleet/colony/lo/nodes"
@@ -42,6 +44,8 @@ type plant struct {
 	taken     []wire.Taken
 	asks      []wire.TimeAsk
 	full      bool // the journal
+	executed  []string
+	fault     error // what an execution ends with
 }
 
 func newPlant(t *testing.T, count int) *plant {
@@ -68,7 +72,7 @@ func (p *plant) start() {
 	}
 	began := time.Now()
 	p.s, err = New(Options{
-		Site: "plant", Root: p.co.Root(), Store: kept, Journal: p.journal, Nodes: func() map[protocol.NodeID]map[string]string { return p.nodes },
+		Execute: p.execute, Site: "plant", Root: p.co.Root(), Store: kept, Journal: p.journal, Nodes: func() map[protocol.NodeID]map[string]string { return p.nodes },
 		Publish: p.publish, Send: p.send, SinceBoot: func() time.Duration { return time.Since(began) }, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Live: none{},
 	})
 	if err != nil {
@@ -122,6 +126,16 @@ func (p *plant) journal(_ context.Context, facts []nodes.Fact) (uint64, error) {
 		}
 	}
 	return 1, nil
+}
+
+// execute carries out what is for the LO itself.
+func (p *plant) execute(_ context.Context, c *wire.Command, n protocol.NodeID) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault == nil {
+		p.executed = append(p.executed, string(c.Kind)+" "+string(n))
+	}
+	return "so it is", p.fault
 }
 
 // fill has the journal be full, or have room.
@@ -328,6 +342,73 @@ func TestNodeAway(t *testing.T) {
 		name := topic.ForNodeCommand(topic.NodeCommand, "plant", node(1), fmt.Sprintf("%032x", 1000))
 		if last := p.taken[len(p.taken)-1]; last.Code != "" || p.retained[name] == 0 {
 			t.Errorf("taken as %+v, and not published to the other node", last)
+		}
+	})
+}
+
+// TestOwnKinds has the LO carry commands out itself, also for a node that is away; none is published to a node.
+func TestOwnKinds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant(t, 2)
+		defer func() { p.stop() }()
+		send := func(n int, args any) {
+			t.Helper()
+			id := wire.ID(fmt.Sprintf("%032x", n))
+			c := wire.Command{V: 1, ID: id, Site: "plant", Kind: wire.Hold, Nodes: []protocol.NodeID{node(0), node(1)}, Args: protocol.Marshal(args), IssuedMillis: t0, DeadlineMillis: t0 + time.Hour.Milliseconds()}
+			statement, err := wire.Sign(p.co.Key, &c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.take(id, protocol.Marshal(&wire.Envelope{V: 1, Statement: statement, KeySet: p.co.KeySet}))
+		}
+		last := func() wire.Result {
+			t.Helper()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			r := p.results[node(1)]
+			if len(r) == 0 {
+				t.Fatal("no result")
+			}
+			return r[len(r)-1]
+		}
+		send(1, wire.Restriction{Reason: "a batch runs"})
+		if len(p.executed) != 0 {
+			t.Fatal("carried out before the time of the CO is known")
+		}
+		p.answer(t0)
+		if diff := cmp.Diff([]string{"hold n00000", "hold n00001"}, p.executed); diff != "" {
+			t.Errorf("carried out (-want +got):\n%s", diff)
+		}
+		if r := last(); r.State != wire.Done || r.Output != "so it is" || r.ByLO {
+			t.Errorf("result %+v, want done, in the place of the node", r)
+		}
+		p.fault = errors.New("no room")
+		send(2, wire.Restriction{Reason: "a batch runs"})
+		p.fault = nil
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if len(p.executed) != 4 || last().State != wire.Done {
+			t.Errorf("after a fault that is over: carried out %v, %+v", p.executed, last())
+		}
+		p.fault = protocol.Errorf(protocol.NotFound, "the site has no node")
+		send(3, wire.Restriction{Reason: "a batch runs"})
+		if r := last(); r.State != wire.Failed || r.Code != wire.NoNode {
+			t.Errorf("for a node that is no more: %+v", r)
+		}
+		send(4, wire.Restriction{})
+		if r := last(); r.State != wire.Refused || r.Code != wire.BadArguments {
+			t.Errorf("without a reason: %+v", r)
+		}
+		p.fault = errors.New("no room")
+		send(5, wire.Restriction{Reason: "a batch runs"})
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if r := last(); r.State != wire.Expired || r.Code != wire.ExecutionFailed {
+			t.Errorf("past its deadline without room on the disk: %+v", r)
+		}
+		if p.published != 0 {
+			t.Errorf("%d messages to nodes", p.published)
 		}
 	})
 }

@@ -4,7 +4,7 @@
 //
 // A Site holds the records; Accept changes them, from any goroutine. A Loop compares
 // them with the desired state and is the only one that publishes a NodeDesired. An
-// Adopter applies the desired states that arrive from the CO. A Trimmer forgets the
+// Adopter applies the desired states that arrive from the CO. Package trim forgets the
 // events that the CO has, once the stored records contain them.
 //
 // Each change follows one order: its events go to the journal, then the record to
@@ -22,6 +22,7 @@ import (
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/reconciler"
+	"github.com/colonyfleet/colony/placement/demand"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -61,6 +62,8 @@ type Desired interface {
 	// Current returns the desired state in force; ok is false if there is none yet.
 	Current() (m protocol.SiteDesired, ok bool)
 	Spec(d protocol.Digest) (s reconciler.Spec, ok bool)
+	// Demand returns what a version asks of a node; zero for one that is not stored.
+	Demand(d protocol.Digest) demand.Demand
 	// Offer puts an encoded SiteDesired into force; adopted is false for the one that
 	// is in force already. Errors of kind Invalid and Conflict refuse it, all others
 	// may pass.
@@ -69,7 +72,7 @@ type Desired interface {
 	Keep(keep []protocol.Digest) error
 }
 
-// Options of a Site. All but Now and Jitter must be given.
+// Options of a Site. All but Now, Clock and Jitter must be given.
 type Options struct {
 	Site protocol.SiteID
 	// Version is the LO's; the CO learns it with the start.
@@ -89,6 +92,8 @@ type Options struct {
 	Logger        *slog.Logger
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
+	// Clock is what is known of time without a clock that can be set. Nil: what has passed since Open, as if the machine was started then.
+	Clock func() nodes.Clock
 	// Jitter spreads the retries of nodes that failed together; the Loop alone uses
 	// it. Nil: the process's own source.
 	Jitter *rand.Rand
@@ -100,6 +105,10 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Certificate == nil {
 		o.Certificate = func() ([][]byte, crypto.Signer) { return nil, nil }
+	}
+	if o.Clock == nil {
+		began := time.Now()
+		o.Clock = func() nodes.Clock { return nodes.Clock{Boot: began.String(), SinceBoot: time.Since(began)} }
 	}
 	return o
 }

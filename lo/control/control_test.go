@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/lo/control/trim"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -17,7 +18,7 @@ import (
 // the record.
 func TestTransitionsOutliveACrash(t *testing.T) {
 	t.Parallel()
-	for name, trim := range map[string]bool{"journal": false, "record": true} {
+	for name, trimmed := range map[string]bool{"journal": false, "record": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			j, store := openJournal(t), openStore(t)
@@ -35,9 +36,9 @@ func TestTransitionsOutliveACrash(t *testing.T) {
 			if s.node("n1").firstUnsaved == 0 {
 				t.Error("each report stored its record")
 			}
-			if trim {
-				k := NewTrimmer(j, s)
-				if err := errors.Join(k.Trim(j.Last()), k.trimAcked()); err != nil || j.Trimmed() != j.Last() {
+			if trimmed {
+				k := trim.New(j, s, s.log)
+				if err := errors.Join(k.Trim(j.Last()), k.TrimAcked()); err != nil || j.Trimmed() != j.Last() {
 					t.Fatalf("trim through %d: %v, trimmed through %d", j.Last(), err, j.Trimmed())
 				}
 			}

@@ -80,6 +80,7 @@ func (s *Site) drop(id protocol.NodeID) {
 	defer s.mu.Unlock()
 	delete(s.nodes, id)
 	delete(s.dirty, id)
+	delete(s.restricted, id)
 }
 
 // lock returns the node of that name, locked. It makes it where it is not known.

@@ -14,6 +14,7 @@ import (
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/nodes/store"
 	"github.com/colonyfleet/colony/lo/reconciler"
+	"github.com/colonyfleet/colony/placement/demand"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -46,6 +47,8 @@ func (j eventJournal) Append(ctx context.Context, facts []nodes.Fact) (uint64, e
 type desiredState struct {
 	m     protocol.SiteDesired
 	offer error // what Offer returns
+	// demands are what versions ask for.
+	demands map[protocol.Digest]demand.Demand
 }
 
 // Current implements Desired.
@@ -60,6 +63,9 @@ func (d *desiredState) Spec(digest protocol.Digest) (reconciler.Spec, bool) {
 	}
 	return reconciler.Spec{}, false
 }
+
+// Demand implements Desired.
+func (d *desiredState) Demand(digest protocol.Digest) demand.Demand { return d.demands[digest] }
 
 // Offer implements Desired.
 func (d *desiredState) Offer(_ context.Context, payload []byte) (bool, error) {

@@ -56,7 +56,8 @@ type Loop struct {
 	adopted protocol.Position
 
 	placement  placement.Placement           // nil: not decided in this run
-	known      known                         // when placement was decided
+	known      placement.Known               // when placement was decided
+	leaving    []protocol.NodeID             // nodes that are drained, and that something leaves
 	ahead      ahead                         // the nodes that follow a later desired state
 	unreported bool                          // the journal does not have the placement
 	due        map[protocol.NodeID]time.Time // when to reconcile a node though nothing happens
@@ -103,6 +104,7 @@ func (l *Loop) Run(ctx context.Context) {
 func (l *Loop) Reconcile(ctx context.Context, now time.Time) (next time.Time) {
 	l.rebase(now)
 	next = l.expire(ctx, now)
+	next = earliest(next, l.expireRestrictions(ctx, now))
 	settles, err := l.reportNames(ctx, now)
 	if err != nil {
 		l.site.log.ErrorContext(ctx, "gateways of one name could not be reported", "err", err)
@@ -123,6 +125,8 @@ func (l *Loop) Reconcile(ctx context.Context, now time.Time) (next time.Time) {
 	next = earliest(next, l.settle(ctx, desired, now))
 	dirty, retry := l.dirty(ctx, desired, now)
 	next = earliest(next, retry)
+	// What leaves a node looks at the nodes that it comes to.
+	slices.SortStableFunc(dirty, func(a, b protocol.NodeID) int { return l.rank(a) - l.rank(b) })
 	work := workOf(desired)
 	for _, id := range dirty {
 		delete(l.due, id)
@@ -189,6 +193,9 @@ func (l *Loop) dirty(ctx context.Context, desired protocol.SiteDesired, now time
 			changed = append(changed, id)
 		}
 	}
+	if len(changed) > 0 {
+		changed = append(changed, l.leaving...)
+	}
 	slices.Sort(changed)
 	return slices.Compact(changed), retry
 }
@@ -227,7 +234,7 @@ func earliest(a, b time.Time) time.Time {
 // reconcileNode decides about one node and carries it out: journal, record,
 // NodeDesired. It returns when to do so again though nothing happens; zero: never.
 func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Time) time.Time {
-	moved := l.moved(n.id)
+	moved, stays := l.moved(n.id), l.drainWaits(n.id)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	// Before the node has reported everything, or while it follows a later desired state
@@ -241,7 +248,7 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 	}
 	rec := n.rec.Clone()
 	out := reconciler.Step(rec, reconciler.Input{
-		Now: now, Desired: l.here(n.id, w), Removals: w.removals, Moved: moved, Entries: w.entries, Purges: w.purges[n.id], KeySet: w.keySet,
+		Now: now, Desired: l.here(n.id, w), Removals: w.removals, Moved: moved, Entries: w.entries, Purges: w.purges[n.id], KeySet: w.keySet, Held: heldBy(n.rec),
 		Specs:     l.site.opts.Desired.Spec,
 		LostAfter: l.site.opts.NodeLostAfter, Jitter: l.site.opts.Jitter,
 	})
@@ -256,6 +263,8 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 			l.site.log.ErrorContext(ctx, "assignment left out", "node_id", n.id, "err", err)
 		}
 	}
+	waits := rec.SetWaits(allWaits(out.Waits, stays), now)
+	out.Facts, out.Changed = append(out.Facts, waits.Facts...), out.Changed || waits.Changed
 	// Before the commit: where only the store fails, the record counts all the same, and the
 	// next Step sees nothing reassigned.
 	var key crypto.Signer

@@ -61,54 +61,34 @@ func (l *Loop) here(id protocol.NodeID, w *work) map[protocol.DeploymentName]pro
 // placement was decided without what it runs.
 func (l *Loop) moved(id protocol.NodeID) map[protocol.DeploymentName]bool {
 	moved := map[protocol.DeploymentName]bool{}
-	if !l.known.reported[id] {
+	if !l.known.Reported[id] {
 		return moved
 	}
-	for name := range l.known.certain {
-		if _, here := slices.BinarySearch(l.placement[name].Nodes, id); !here {
+	for name := range l.known.Certain {
+		if _, here := slices.BinarySearch(l.placement[name].Nodes, id); !here && l.replacing(id, name) == "" {
 			moved[name] = true
 		}
 	}
 	return moved
 }
 
-// known is what was known of the nodes when a placement was decided. A report that arrives
-// later counts for the next placement only.
-type known struct {
-	// reported are the nodes that had reported everything that they run.
-	reported map[protocol.NodeID]bool
-	// certain are the deployments whose placement may take them off other nodes: it was
-	// known what those nodes run on which they are placed, or, where there are none, all
-	// nodes had reported that the LO did not give up waiting for.
-	certain map[protocol.DeploymentName]bool
-}
-
-// knownOf returns what was known for a placement that was decided upon view. Once it is
-// settled, a node that is offline, and may never come back, holds up no removal from others.
-func knownOf(p placement.Placement, view []placement.Node, unsettled bool) known {
-	k := known{reported: map[protocol.NodeID]bool{}, certain: map[protocol.DeploymentName]bool{}}
-	all := true
-	for _, n := range view {
-		k.reported[n.ID] = !n.Unreported
-		all = all && (!n.Unreported || !n.Online && !unsettled)
-	}
-	for name, r := range p {
-		if len(r.Nodes) == 0 && all || len(r.Nodes) > 0 && !slices.ContainsFunc(r.Nodes, func(id protocol.NodeID) bool { return !k.reported[id] }) {
-			k.certain[name] = true
-		}
-	}
-	return k
-}
-
 // withLost adds the records of nodes whose file was damaged: the node is known, and
 // nothing of it.
 func withLost(records []*nodes.Record, damaged []*statefile.Damage) []*nodes.Record {
-	for _, d := range damaged {
-		if id, err := protocol.ParseNodeID(d.Name); err == nil && d.Role == nodes.StateRole {
-			records = append(records, nodes.New(id))
-		}
+	for _, id := range damagedNodes(damaged) {
+		records = append(records, nodes.New(id))
 	}
 	return records
+}
+
+// damagedNodes are the nodes whose records were damaged.
+func damagedNodes(damaged []*statefile.Damage) (ids []protocol.NodeID) {
+	for _, d := range damaged {
+		if id, err := protocol.ParseNodeID(d.Name); err == nil && d.Role == nodes.StateRole {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // expected returns what a node is expected to run until it has reported that itself.
@@ -187,8 +167,9 @@ func (l *Loop) place(ctx context.Context, desired protocol.SiteDesired, now time
 	l.unreported = true
 	unsettled := l.unsettled(now)
 	view := l.view()
-	l.placement = placement.Place(desired.Deployments, view, unsettled)
-	l.known = knownOf(l.placement, view, unsettled)
+	l.placement = placement.Place(placement.Input{Desired: desired.Deployments, Nodes: view, Unsettled: unsettled, Demand: l.site.opts.Desired.Demand})
+	l.known = placement.KnownOf(l.placement, view, unsettled)
+	l.noteLeaving()
 	if unsettled && !l.allReported() {
 		return nil
 	}
@@ -253,7 +234,7 @@ func (l *Loop) view() []placement.Node {
 	var view []placement.Node
 	for _, n := range l.site.sorted() {
 		rec, reported := n.state()
-		v := placement.Node{ID: rec.Node, Online: rec.Online(), Inventory: rec.Inventory, Unreported: !reported}
+		v := placement.Node{ID: rec.Node, Online: rec.Online(), Inventory: rec.Inventory, Unreported: !reported, Restricted: restricted(rec)}
 		for _, name := range rec.Names() {
 			if !rec.Runs(name) {
 				continue

@@ -44,7 +44,9 @@ type Site struct {
 	dirty map[protocol.NodeID]bool // nodes to reconcile
 	// unremoved are nodes that the site has forgotten, and whose record could not be removed.
 	unremoved map[protocol.NodeID]bool
-	all       bool // the placement is to be decided again, and all nodes reconciled
+	// restricted are the nodes that a person has cordoned, drained or held.
+	restricted map[protocol.NodeID]bool
+	all        bool // the placement is to be decided again, and all nodes reconciled
 }
 
 // Open loads the records, folds in the events that only the journal has, and records
@@ -55,7 +57,7 @@ func Open(ctx context.Context, o Options) (*Site, error) {
 	s := &Site{
 		opts: o, log: o.Logger.With("component", "control"), journal: o.Journal, store: o.Store, metrics: newMetrics(), began: o.Now(),
 		due: notify.New(), names: rivals.New(), nodes: map[protocol.NodeID]*node{}, dirty: map[protocol.NodeID]bool{}, all: true,
-		unremoved: map[protocol.NodeID]bool{},
+		unremoved: map[protocol.NodeID]bool{}, restricted: map[protocol.NodeID]bool{},
 	}
 	state, records, damaged, err := s.store.Load()
 	if err != nil {
@@ -74,12 +76,16 @@ func Open(ctx context.Context, o Options) (*Site, error) {
 		s.nodes[r.Node] = newNode(r)
 	}
 	s.replay(ctx, state)
+	for _, n := range s.sorted() {
+		s.noteRestricted(n.rec)
+	}
 	started := siteFact(protocol.LOStarted, "", &protocol.Presence{V: protocol.Version, Online: true, Agent: s.journal.Epoch(), Version: o.Version}, s.began)
 	if _, err := s.append(ctx, []nodes.Fact{started}); err != nil {
 		// An LO with a full journal must start, to empty it.
 		s.log.WarnContext(ctx, "start could not be recorded", "err", err)
 	}
 	s.Damaged(ctx, damaged...)
+	s.lostRestrictions(ctx, damagedNodes(damaged))
 	return s, nil
 }
 
@@ -257,6 +263,10 @@ func (s *Site) Snapshot() protocol.Snapshot {
 		if rec.Inventory != nil {
 			node.Inventory = *rec.Inventory
 		}
+		if len(rec.Restrictions) > 0 {
+			report := rec.RestrictionReport()
+			node.Restrictions = protocol.Marshal(&report)
+		}
 		m.Nodes = append(m.Nodes, node)
 		for _, name := range rec.Names() {
 			if d := rec.Deployments[name]; d.Status.State != "" && d.Status.State != lifecycle.Deleted {
@@ -310,6 +320,22 @@ func (s *Site) flush(n *node) error {
 		return fmt.Errorf("store record of node %s: %w", n.id, err)
 	}
 	n.unsaved, n.firstUnsaved = false, 0
+	return nil
+}
+
+// SaveThrough stores the records that lack an event up to a sequence of the journal.
+func (s *Site) SaveThrough(through uint64) error {
+	if err := s.removeForgotten(); err != nil {
+		return err
+	}
+	for _, n := range s.sorted() {
+		if !n.lacks(through) {
+			continue
+		}
+		if err := s.flush(n); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
 // A NodeStatus is one node as the LO's status shows it.
@@ -26,8 +27,11 @@ type NodeStatus struct {
 	// decided about it, and what to do; "": neither.
 	Problem string `json:"problem,omitempty"`
 	// Heartbeat is when the last one arrived in this run of the LO; zero: none did.
-	Heartbeat   time.Time          `json:"heartbeat,omitzero"`
-	Deployments []DeploymentStatus `json:"deployments"`
+	Heartbeat time.Time `json:"heartbeat,omitzero"`
+	// Restrictions are what a person has restricted about it, and Waits what is not carried out because of them.
+	Restrictions []restriction.Restriction `json:"restrictions,omitempty"`
+	Waits        []restriction.Wait        `json:"waits,omitempty"`
+	Deployments  []DeploymentStatus        `json:"deployments"`
 }
 
 // A DeploymentStatus is one deployment of a NodeStatus.
@@ -75,7 +79,7 @@ func (s *Site) Labels() map[protocol.NodeID]map[string]string {
 func nodeStatus(rec *nodes.Record, heartbeat time.Time) NodeStatus {
 	s := NodeStatus{
 		Node: rec.Node, Online: rec.Online(), Version: rec.Presence.Version, Position: rec.Position, Problem: rec.Ahead,
-		Heartbeat: heartbeat, Deployments: []DeploymentStatus{},
+		Heartbeat: heartbeat, Deployments: []DeploymentStatus{}, Restrictions: rec.RestrictionReport().Restrictions, Waits: rec.Waits,
 	}
 	if rec.ChangedMillis != 0 {
 		s.Changed = time.UnixMilli(rec.ChangedMillis).UTC()

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
 // A Record is the LO's knowledge of one node. It is stored as JSON.
@@ -46,6 +48,13 @@ type Record struct {
 	// Ahead says why the LO does not go on above the position that the node holds; "": it
 	// does.
 	Ahead string `json:"ahead,omitempty"`
+
+	// Restrictions are what a person has restricted about the node, a hold last; Waits is what is not carried out because
+	// of them.
+	Restrictions []Restriction      `json:"restrictions,omitempty"`
+	Waits        []restriction.Wait `json:"waits,omitempty"`
+	// Commands are the last commands that the LO has carried out for the node, so that it carries none out twice.
+	Commands []command.ID `json:"commands,omitempty"`
 
 	// JournalEpoch and JournalSeq name the last journal record that is folded in.
 	JournalEpoch string `json:"journalEpoch,omitempty"`
@@ -159,6 +168,7 @@ func (r *Record) Heard() bool {
 // Clone returns a copy that can be changed without a change of r.
 func (r *Record) Clone() *Record {
 	c := *r
+	c.Restrictions, c.Waits, c.Commands = slices.Clone(r.Restrictions), slices.Clone(r.Waits), slices.Clone(r.Commands)
 	c.Deployments = make(map[protocol.DeploymentName]*Deployment, len(r.Deployments))
 	for name, d := range r.Deployments {
 		dc := *d

@@ -5,6 +5,7 @@ import (
 
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
 // Replay folds in an event that the journal holds and the stored record may lack: the LO
@@ -30,6 +31,11 @@ func (r *Record) Replay(e protocol.Event) {
 		var inv protocol.Inventory
 		if protocol.Unmarshal(e.Body, &inv) == nil {
 			r.Inventory = &inv
+		}
+	case protocol.NodeRestrictions:
+		var m restriction.Report
+		if restriction.Unmarshal(e.Body, &m) == nil {
+			r.replayRestrictions(&m)
 		}
 	case protocol.StatusEvent:
 		var m protocol.DeploymentStatus

@@ -22,6 +22,7 @@ import (
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
 const (
@@ -67,6 +68,9 @@ type Input struct {
 	KeySet []byte
 	// Specs returns a version that the LO has stored.
 	Specs func(protocol.Digest) (Spec, bool)
+	// Held says, for people, that a person holds the node: nothing on it is installed, updated or removed, but what was
+	// assigned to it before; "": nobody does.
+	Held string
 	// LostAfter is how long a node may be offline before an install or an update
 	// on it counts as failed.
 	LostAfter time.Duration
@@ -87,6 +91,8 @@ type Output struct {
 	Changed bool
 	// NextAt is when Step is to be called though nothing happens; zero: never.
 	NextAt time.Time
+	// Waits are what is not carried out because the node is held, sorted by deployment.
+	Waits []restriction.Wait
 	// Withheld are the assignments that Desired leaves out because the LO has no spec of
 	// them: its file was damaged or lost. Absence says nothing to the node.
 	Withheld []error
@@ -121,7 +127,9 @@ func Step(r *nodes.Record, in Input) Output {
 		case desired:
 			s.keep(entry)
 		case removed || in.Moved[name]:
-			s.remove(name, tombstone)
+			if !s.removalWaits(name, removed) {
+				s.remove(name, tombstone)
+			}
 		default:
 			s.leave(name)
 		}
@@ -156,7 +164,11 @@ func (s *step) keep(e protocol.SiteEntry) {
 	s.entry = e.Position
 	desired := nodes.Desired{Digest: e.Digest, Retry: e.Retry, Rollback: e.Rollback}
 	d := s.r.Deployments[name]
+	held := s.Held != "" && s.waits(name, d, desired)
 	switch {
+	case held && (d == nil || d.Status.State == "" || d.Status.State == lifecycle.Deleted || d.Removing):
+		return
+	case held:
 	case d == nil || d.Status.State == "" || d.Status.State == lifecycle.Deleted || d.Removing:
 		if !s.place(name, desired) {
 			return
@@ -173,7 +185,7 @@ func (s *step) keep(e protocol.SiteEntry) {
 	if d.Assigned.Digest != "" && d.Assigned.Site != e.Position {
 		d.Assigned.Site, s.out.Changed = e.Position, true
 	}
-	if d.Status.State == lifecycle.Failed && !d.Due {
+	if d.Status.State == lifecycle.Failed && !d.Due && !held {
 		s.failed(e, d)
 	}
 	if s.r.Online() {
@@ -451,8 +463,10 @@ func (s *step) finish() {
 			MinHealthyMillis: entry.Policy.MinHealthyMillis, NoRollback: entry.Policy.NoRollback,
 		})
 	}
-	s.removeRest(&desired)
-	desired.Purges = s.Purges
+	if s.Held == "" {
+		s.removeRest(&desired)
+		desired.Purges = s.Purges
+	}
 	fingerprint := desired.ContentDigest() // without a position
 	reassigned := fingerprint != s.r.Fingerprint
 	if reassigned {

@@ -21,6 +21,9 @@ type world struct {
 	desired     map[protocol.DeploymentName]protocol.SiteEntry
 	removals    map[protocol.DeploymentName]protocol.Removal
 	missing     map[protocol.Digest]bool
+	held        string
+	moved       map[protocol.DeploymentName]bool
+	purges      []protocol.NodePurge
 	last        Output
 	seq         uint64
 	transitions []string
@@ -95,7 +98,7 @@ func (w *world) desire(version string, change ...func(*protocol.SiteEntry)) {
 func (w *world) step() {
 	w.t.Helper()
 	w.last = Step(w.rec, Input{
-		Now: w.now, Desired: w.desired, Removals: w.removals, LostAfter: time.Minute, Jitter: rand.New(rand.NewPCG(1, 2)),
+		Now: w.now, Desired: w.desired, Removals: w.removals, Held: w.held, Moved: w.moved, Purges: w.purges, LostAfter: time.Minute, Jitter: rand.New(rand.NewPCG(1, 2)),
 		Specs: func(d protocol.Digest) (Spec, bool) {
 			return Spec{Bytes: []byte(d), App: "app"}, d != "" && !w.missing[d]
 		},

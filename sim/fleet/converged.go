@@ -29,7 +29,7 @@ func (f *fleet) siteProblems(s *site) []string {
 		return []string{fmt.Sprintf("%s has not adopted desired state %s", s.id, want.Position)}
 	}
 	out := f.lostEvents(s)
-	placed := placement.Place(want.Deployments, s.view(), false)
+	placed := placement.Place(placement.Input{Desired: want.Deployments, Nodes: s.view()})
 	for _, e := range want.Deployments {
 		if problem := placed[e.Deployment].Problem; problem != "" {
 			out = append(out, fmt.Sprintf("%s/%s: %s", s.id, e.Deployment, problem))

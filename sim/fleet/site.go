@@ -288,7 +288,7 @@ func (s *site) placeWork() placement.Placement {
 	if unsettled {
 		s.wake(s.heard.settles - s.w.now)
 	}
-	placed := placement.Place(s.desired.Deployments, s.view(), unsettled)
+	placed := placement.Place(placement.Input{Desired: s.desired.Deployments, Nodes: s.view(), Unsettled: unsettled})
 	for _, name := range slices.Sorted(maps.Keys(placed)) {
 		report := placed[name].Report(name, maxRejected)
 		body := protocol.Marshal(&report)

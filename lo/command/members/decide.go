@@ -22,11 +22,19 @@ type Reported struct {
 	Where Where
 }
 
+// An Execution is what the LO carries out itself for a node.
+type Execution struct {
+	ID       command.ID
+	Node     protocol.NodeID
+	Envelope []byte
+}
+
 // A Decision is what is to be done now.
 type Decision struct {
 	// Ask says that the time of the CO is to be asked for.
 	Ask     bool
 	Publish []Publication
+	Execute []Execution
 	// End are the results that the LO makes itself.
 	End    []command.Result
 	Again  []Reported
@@ -57,7 +65,7 @@ func (s *Site) Decide(now time.Duration) Decision {
 		d.Ask, d.Next = true, min(d.Next, tick)
 	}
 	s.crowded(&d)
-	if len(d.Publish)+len(d.Again)+len(d.End) >= perTurn {
+	if len(d.Publish)+len(d.Again)+len(d.End)+len(d.Execute) >= perTurn {
 		d.Next = pace
 	}
 	return d
@@ -84,7 +92,7 @@ func (s *Site) crowded(d *Decision) {
 func (s *Site) decide(d *Decision, e *entry, now time.Duration) (waits bool) {
 	latest, known := s.Clock.Latest(now)
 	for i := range e.members {
-		if len(d.Publish)+len(d.End) >= perTurn {
+		if len(d.Publish)+len(d.End)+len(d.Execute) >= perTurn {
 			return waits
 		}
 		m := &e.members[i]
@@ -103,6 +111,9 @@ func (s *Site) decide(d *Decision, e *entry, now time.Duration) (waits bool) {
 				d.End = append(d.End, e.by(m.node, command.Expired, command.DeadlineUnverifiable,
 					"the site could not learn the time of the CO before the deadline had passed: see that the link to the CO is up"))
 			}
+		case e.live(latest, known) && e.byLO:
+			m.tried = true
+			d.Execute = append(d.Execute, Execution{e.ID, m.node, e.Envelope})
 		case e.live(latest, known):
 			waits = waits || !m.published // else the node asks
 			if !m.published {
@@ -111,7 +122,10 @@ func (s *Site) decide(d *Decision, e *entry, now time.Duration) (waits bool) {
 			}
 		case latest > e.DeadlineMillis+Grace.Milliseconds():
 			r := e.by(m.node, command.Expired, command.NodeAway, "the node did not begin it before the deadline, and does not answer")
-			if !m.published {
+			switch {
+			case e.byLO && m.tried:
+				r.Code, r.Message = command.ExecutionFailed, "the site's local orchestrator could not write it down before the deadline: see that its disk has room"
+			case !m.published:
 				r.Code, r.Message = "", fmt.Sprintf("the site received it, or learnt the time of the CO, only after the deadline, %d ms at the most", latest-e.DeadlineMillis)
 			}
 			d.End = append(d.End, r)

@@ -81,6 +81,7 @@ type member struct {
 	node      protocol.NodeID
 	state     command.State // "": it has reported nothing
 	byLO      bool
+	tried     bool // the LO has begun to carry it out, in this run
 	published bool // the broker has the command for it, from this run of the LO
 	where     Where
 }
@@ -95,6 +96,7 @@ type entry struct {
 	since     time.Duration
 	withdrawn bool
 	turn      uint64 // the order in which they ended; 0: it has not
+	byLO      bool   // the LO carries it out itself
 	report    int    // how many of its results are still to be reported again, from the end
 }
 
@@ -115,7 +117,8 @@ func New() *Site { return &Site{entries: map[command.ID]*entry{}, open: map[prot
 
 // Add adds a command that was written down.
 func (s *Site) Add(r Record, now time.Duration) {
-	e := &entry{Record: r, since: now}
+	def, _ := command.Lookup(r.Kind) // of a kind that is not known the nodes decide
+	e := &entry{Record: r, since: now, byLO: def.ByLO}
 	for _, n := range r.Nodes {
 		e.members = append(e.members, member{node: n})
 		s.open[n]++

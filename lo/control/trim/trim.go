@@ -1,8 +1,11 @@
-package control
+// Package trim stands between the uplink of an LO and its journal, so that the journal forgets no event that a stored record
+// of a node lacks.
+package trim
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"sync"
 	"time"
@@ -28,23 +31,30 @@ type Log interface {
 	Backlog() (b protocol.Backlog, now time.Time)
 }
 
+// Records are those of the nodes.
+type Records interface {
+	// SaveThrough stores those that lack an event up to a sequence of the journal.
+	SaveThrough(through uint64) error
+}
+
 // A Trimmer stands between the uplink and the journal of the site, so that the journal
 // forgets no event that a stored record lacks. What the CO has acknowledged the uplink
 // sees as trimmed at once; Run trims the journal once the records are stored. A crash
 // before that only costs a question to the CO. Its methods may be called concurrently.
 type Trimmer struct {
 	Log
-	site *Site
-	acks notify.Signal // acked may be ahead of the journal
+	records Records
+	log     *slog.Logger
+	acks    notify.Signal // acked may be ahead of the journal
 
 	mu    sync.Mutex // protects what follows
 	epoch string     // the one that acked is of
 	acked uint64     // the CO has the events up to this sequence
 }
 
-// NewTrimmer returns a Trimmer for the journal of a Site.
-func NewTrimmer(l Log, s *Site) *Trimmer {
-	return &Trimmer{Log: l, site: s, acks: notify.New()}
+// New returns a Trimmer for the journal of a site.
+func New(l Log, r Records, log *slog.Logger) *Trimmer {
+	return &Trimmer{Log: l, records: r, log: log.With("component", "control"), acks: notify.New()}
 }
 
 // Position is the journal's, as if the events that the CO has were trimmed.
@@ -92,7 +102,7 @@ func (t *Trimmer) Trim(through uint64) error {
 
 // Renew stores all records first: a start replays the new epoch alone.
 func (t *Trimmer) Renew(have uint64) error {
-	if err := t.site.saveThrough(math.MaxUint64); err != nil {
+	if err := t.records.SaveThrough(math.MaxUint64); err != nil {
 		return err
 	}
 	return t.Log.Renew(have)
@@ -100,7 +110,7 @@ func (t *Trimmer) Renew(have uint64) error {
 
 // Salvage stores all records first: a start cannot replay the events that are given up.
 func (t *Trimmer) Salvage() (uint64, error) {
-	if err := t.site.saveThrough(math.MaxUint64); err != nil {
+	if err := t.records.SaveThrough(math.MaxUint64); err != nil {
 		return 0, err
 	}
 	return t.Log.Salvage()
@@ -112,42 +122,26 @@ func (t *Trimmer) Run(ctx context.Context) {
 		if t.acks.Wait(ctx) == nil {
 			_ = retry.Sleep(ctx, trimDelay) // what is acknowledged is trimmed when ctx ends, too
 		}
-		if err := t.trimAcked(); err != nil && !errors.Is(err, context.Canceled) {
-			t.site.log.WarnContext(ctx, "journal keeps events that the co has, because records of nodes could not be stored", "err", err)
+		if err := t.TrimAcked(); err != nil && !errors.Is(err, context.Canceled) {
+			t.log.WarnContext(ctx, "journal keeps events that the co has, because records of nodes could not be stored", "err", err)
 			t.acks.Notify()
 		}
 	}
 }
 
-// trimAcked stores the records that lack an event that the CO has, and trims the
-// journal. One write of a record stands for all reports of its node since the last.
-func (t *Trimmer) trimAcked() error {
+// TrimAcked stores the records that lack an event that the CO has, and trims the
+// journal, as Run does. One write of a record stands for all reports of its node since the last.
+func (t *Trimmer) TrimAcked() error {
 	epoch, trimmed, _, _ := t.Log.Position()
 	through := t.ackedOf(epoch)
 	if through <= trimmed {
 		return nil
 	}
-	if err := t.site.saveThrough(through); err != nil {
+	if err := t.records.SaveThrough(through); err != nil {
 		return err
 	}
 	if now, _, _, _ := t.Log.Position(); now != epoch {
 		return nil // through is a sequence of the epoch before
 	}
 	return t.Log.Trim(through)
-}
-
-// saveThrough stores the records that lack an event up to a sequence.
-func (s *Site) saveThrough(through uint64) error {
-	if err := s.removeForgotten(); err != nil {
-		return err
-	}
-	for _, n := range s.sorted() {
-		if !n.lacks(through) {
-			continue
-		}
-		if err := s.flush(n); err != nil {
-			return err
-		}
-	}
-	return nil
 }
