@@ -29,6 +29,8 @@ type Node struct {
 	Inventory *protocol.Inventory
 	// Runs are the deployments that are placed on it now.
 	Runs []protocol.DeploymentName
+	// Versions are those of Runs that are assigned, for what the desired state does not name. A missing one asks for nothing.
+	Versions map[protocol.DeploymentName]protocol.Digest
 	// Met are the digests of the constraints that the node met when these deployments were
 	// placed on it.
 	Met map[protocol.DeploymentName]protocol.Digest
@@ -115,9 +117,7 @@ func Place(in Input) Placement {
 	if p.demand == nil {
 		p.demand = func(protocol.Digest) (none demand.Demand) { return none }
 	}
-	for _, n := range nodes {
-		p.load[n.ID] = len(n.Runs)
-	}
+	p.take(in.Desired)
 	placement := Placement{}
 	for _, e := range slices.SortedFunc(slices.Values(in.Desired), func(a, b protocol.SiteEntry) int {
 		return cmp.Compare(a.Deployment, b.Deployment)
@@ -131,8 +131,30 @@ func Place(in Input) Placement {
 type pass struct {
 	nodes     []Node                  // sorted
 	load      map[protocol.NodeID]int // how many deployments each runs
+	used      map[protocol.NodeID]*usage
 	unsettled bool
 	demand    func(protocol.Digest) demand.Demand
+}
+
+// take counts what the nodes run. Of what is desired the desired version counts, also where an earlier one runs yet.
+func (p *pass) take(desired []protocol.SiteEntry) {
+	asked := make(map[protocol.DeploymentName]demand.Demand, len(desired))
+	for i := range desired {
+		asked[desired[i].Deployment] = p.demand(desired[i].Digest)
+	}
+	p.used = make(map[protocol.NodeID]*usage, len(p.nodes))
+	for _, n := range p.nodes {
+		p.load[n.ID] = len(n.Runs)
+		u := &usage{}
+		for _, name := range n.Runs {
+			d, ok := asked[name]
+			if !ok {
+				d = p.demand(n.Versions[name])
+			}
+			u.take(name, &d)
+		}
+		p.used[n.ID] = u
+	}
 }
 
 // place decides for one deployment. It counts what it newly places in p.load.
@@ -148,7 +170,15 @@ func (p *pass) place(e protocol.SiteEntry) Result {
 		}
 		return r
 	}
+	asked := p.demand(e.Digest)
 	c := p.candidates(e, constraints, &r)
+	c.fresh = slices.DeleteFunc(c.fresh, func(n Node) bool {
+		why := p.used[n.ID].lacks(&asked, n.Inventory)
+		if why != "" {
+			r.Rejected[n.ID] = why
+		}
+		return why != ""
+	})
 	// Nodes that already run it come first: those that are held, those online before those away; then
 	// the least loaded.
 	slices.SortStableFunc(c.stay, func(a, b Node) int {
@@ -168,6 +198,7 @@ func (p *pass) place(e protocol.SiteEntry) Result {
 		r.Nodes = append(r.Nodes, n.ID)
 		if !slices.Contains(n.Runs, e.Deployment) {
 			p.load[n.ID]++
+			p.used[n.ID].take(e.Deployment, &asked)
 		}
 	}
 	slices.Sort(r.Nodes)

@@ -159,7 +159,10 @@ func (s *Site) acceptReport(ctx context.Context, m protocol.DeploymentStatus, no
 	case from != m.State && !out.Stale && !out.Duplicate:
 		s.logTransition(ctx, m, from)
 	}
-	if out.Changed {
+	switch {
+	case out.Changed && m.State == lifecycle.Deleted:
+		s.reconcileAll() // what it has taken of the node is free for others
+	case out.Changed:
 		s.reconcileNode(m.Node)
 	}
 	return nil

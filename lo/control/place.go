@@ -234,12 +234,13 @@ func (l *Loop) view() []placement.Node {
 	var view []placement.Node
 	for _, n := range l.site.sorted() {
 		rec, reported := n.state()
-		v := placement.Node{ID: rec.Node, Online: rec.Online(), Inventory: rec.Inventory, Unreported: !reported, Restricted: restricted(rec)}
+		v := placement.Node{ID: rec.Node, Online: rec.Online(), Inventory: rec.Inventory, Unreported: !reported, Restricted: restricted(rec), Versions: map[protocol.DeploymentName]protocol.Digest{}}
 		for _, name := range rec.Names() {
 			if !rec.Runs(name) {
 				continue
 			}
 			v.Runs = append(v.Runs, name)
+			v.Versions[name] = rec.Deployments[name].Assigned.Digest
 			if met := rec.Deployments[name].Met; met != "" {
 				if v.Met == nil {
 					v.Met = map[protocol.DeploymentName]protocol.Digest{}
