@@ -21,8 +21,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/childproc"
 	"github.com/colonyfleet/colony/internal/netns"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/sim"
@@ -46,11 +49,19 @@ const childEnv = "COLONY_LINK_CHILD"
 // over its WAN: on the wire between two network namespaces, the CO in one, the LO
 // and its nodes in the other. Nodes must not cost anything there, and the rest
 // must be near what an MQTT connection costs that does nothing but live.
-func TestIdleBytes(t *testing.T) {
+func TestIdleBytes(t *testing.T) { idleBytes(t, false) }
+
+// TestIdleBytesTLS is TestIdleBytes for sites that are connected by mutual TLS, beside a bare connection without it.
+func TestIdleBytesTLS(t *testing.T) { idleBytes(t, true) }
+
+func idleBytes(t *testing.T, tls bool) {
 	r := newRig(t)
-	w := &wan{t: t, r: r, co: namespace(t, r.dir, "co")}
+	w := &wan{t: t, r: r, co: namespace(t, r.dir, "co"), tls: tls}
 	r.coOptions.MQTT, r.coOptions.HTTP = "0.0.0.0:1884", "127.0.0.1:8080"
 	r.co.before = inside(w.co)
+	if tls {
+		w.certify()
+	}
 	sites := []*idleSite{w.site(1, 0)}
 	for i, word := range strings.Split(*wanNodes, ",") {
 		n, err := strconv.Atoi(word)
@@ -62,6 +73,9 @@ func TestIdleBytes(t *testing.T) {
 	r.co.start(r.coOptions)
 	for _, s := range sites {
 		s.start()
+	}
+	if tls {
+		w.admit(sites)
 	}
 	eventually(t, 3*time.Minute, "all sites and nodes are online", func() error {
 		return w.online(sites)
@@ -129,6 +143,44 @@ type wan struct {
 	t  *testing.T
 	r  *rig
 	co string
+	// tls says that sites are connected by mutual TLS.
+	tls bool
+}
+
+// certify gives the CO a root, and addresses for machines with certificates.
+func (w *wan) certify() {
+	w.t.Helper()
+	files, err := store.Open(nil, store.Dir(w.r.coOptions.StateDir))
+	if err == nil {
+		_, _, err = files.InitRoot(time.Now())
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.r.coOptions.Identity = co.IdentityOptions{Enrol: "0.0.0.0:8886", MQTT: "0.0.0.0:8884"}
+}
+
+// admit gives the LO of each site its join token.
+func (w *wan) admit(sites []*idleSite) {
+	w.t.Helper()
+	for _, s := range sites {
+		if s.nodes == 0 {
+			continue
+		}
+		testpart.Within(w.t, 3*time.Minute, "the CO makes a join token for "+s.name, func() error {
+			cmd := command(w.co, w.r.program, "site", "add", s.name, "-o", "json")
+			cmd.Env = append(os.Environ(), "COLONY_URL=http://"+w.r.coOptions.HTTP)
+			out, err := cmd.Output()
+			if err != nil {
+				return err
+			}
+			var made struct{ Token string }
+			if err := json.Unmarshal(out, &made); err != nil || made.Token == "" {
+				return fmt.Errorf("token: %w: %s", err, out)
+			}
+			return os.WriteFile(s.options.TokenFile(), []byte(made.Token), 0o600)
+		})
+	}
 }
 
 // idleSite is a site, or with 0 nodes a bare connection in its place.
@@ -195,22 +247,32 @@ func (w *wan) site(number, nodes int) *idleSite {
 	s.options = lo.DefaultOptions()
 	o := &s.options
 	o.Site, o.StateDir, o.MQTT, o.HTTP = protocol.SiteID(s.name), filepath.Join(w.r.dir, s.name), "127.0.0.1:1883", ""
-	o.CO.MQTT, o.CO.KeepAlive = []string{"tcp://" + s.co()}, *wanKeepAlive
+	o.CO.MQTT, o.CO.KeepAlive = []string{"tcp://" + s.co("1884")}, *wanKeepAlive
+	if w.tls {
+		o.CO.MQTT, o.CO.Enrol = []string{"tls://" + s.co("8884")}, []string{s.co("8886")}
+		if err := os.MkdirAll(filepath.Dir(o.TokenFile()), 0o700); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 	s.lo = newProcess(w.t, s.name, "lo", w.r.program, w.r.dir)
 	s.lo.before = inside(s.ns)
 	w.t.Cleanup(s.stop)
 	return s
 }
 
-// co is the address of the CO's broker on this site's wire.
-func (s *idleSite) co() string {
-	return "10.77." + strings.TrimPrefix(s.name, "site-") + ".1:1884"
+// co is an address of the CO on this site's wire.
+func (s *idleSite) co(port string) string {
+	return "10.77." + strings.TrimPrefix(s.name, "site-") + ".1:" + port
 }
 
 func (s *idleSite) start() {
 	s.w.t.Helper()
 	if s.nodes == 0 {
-		s.child("ping " + s.name + " " + s.co() + " " + wanKeepAlive.String())
+		name := s.name
+		if s.w.tls {
+			name = "probe@" + name // a site has a certificate
+		}
+		s.child("ping " + name + " " + s.co("1884") + " " + wanKeepAlive.String())
 		return
 	}
 	s.lo.start(s.options)
