@@ -132,7 +132,7 @@ func measure(ctx context.Context, s server, sc scenario, t *results) error {
 		return err
 	}
 	defer p.stop()
-	bound, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	bound, cancel := context.WithTimeout(ctx, 20*time.Minute)
 	defer cancel()
 	return sc.run(bound, p, func(what string, value float64, unit string) { t.add(s.name, what, value, unit) })
 }

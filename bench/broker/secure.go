@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -82,15 +83,14 @@ func dialSecure(p *process, config *tls.Config, id string) (*peer, error) {
 	return c, err
 }
 
-// secured measures what mutual TLS costs Colony's broker: connects by full handshakes and by resumed
-// ones, the memory of idle connections, and how long all of them take to come back at once.
+// secured measures what mutual TLS 1.3 costs a broker: connects by full handshakes and by resumed
+// ones, the memory of idle connections, and what it takes when all clients come back at once, with and without
+// sessions to resume.
 func (s size) secured(ctx context.Context, p *process, report reporter) error {
-	if p.secure == "" {
-		return nil // the peers are not measured: their clients have no such certificates
-	}
 	full := p.machine.ClientTLS(identity.OfLO("bench"))
 	full.ClientSessionCache = nil
-	resumed := p.machine.ClientTLS(identity.OfLO("bench")) // one session for all of them
+	resumed := p.machine.ClientTLS(identity.OfLO("bench"))
+	resumed.ClientSessionCache = &latest{} // one session for all of them
 	for _, c := range []struct {
 		what   string
 		config *tls.Config
@@ -103,23 +103,75 @@ func (s size) secured(ctx context.Context, p *process, report reporter) error {
 	if err != nil {
 		return err
 	}
-	for _, what := range []string{"first", "again, resumed"} {
-		begun := time.Now()
-		peers, err := crowdSecure(ctx, p, resumed, s.idle)
-		if err != nil {
-			return err
-		}
-		report(fmt.Sprintf("%d TLS clients connect, %s", s.idle, what), time.Since(begun).Seconds(), "s")
-		if what == "first" {
-			now, err := p.resident()
-			if err != nil {
-				return err
-			}
-			report(fmt.Sprintf("RSS of each of %d idle TLS connections", s.idle), (now-empty)/1024/float64(s.idle), "kB")
-		}
-		hangUp(peers)
+	peers, err := crowdSecure(ctx, p, resumed, s.idle)
+	if err != nil {
+		return err
 	}
-	return nil
+	now, err := p.resident()
+	hangUp(peers)
+	if err != nil {
+		return err
+	}
+	report(fmt.Sprintf("RSS of each of %d idle TLS connections", s.idle), (now-empty)/1024/float64(s.idle), "kB")
+	if err := s.comeBack(ctx, p, "full handshakes", full, report); err != nil {
+		return err
+	}
+	return s.comeBack(ctx, p, "resumed", resumed, report)
+}
+
+// comeBack measures how long all idle clients take to come back, 32 at a time, and what the broker needs for that.
+func (s size) comeBack(ctx context.Context, p *process, what string, config *tls.Config, report reporter) error {
+	used, err := p.cpu()
+	if err != nil {
+		return err
+	}
+	begun, got := time.Now(), &tally{}
+	peers, err := crowdSecure(ctx, p, got.count(config), s.idle)
+	if err != nil {
+		return err
+	}
+	defer hangUp(peers)
+	took := time.Since(begun)
+	now, err := p.cpu()
+	what = fmt.Sprintf("%d TLS clients come back, %s: ", s.idle, what)
+	report(what+"all are there after", took.Seconds(), "s")
+	report(what+"broker's CPU", (now - used).Seconds(), "s")
+	report(what+"resumed of these", 100*float64(got.resumed.Load())/float64(s.idle), "%")
+	return err
+}
+
+// A tally counts the handshakes that resumed a session.
+type tally struct{ resumed atomic.Int64 }
+
+// count returns a config whose handshakes are counted.
+func (t *tally) count(config *tls.Config) *tls.Config {
+	c := config.Clone()
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		if s.DidResume {
+			t.resumed.Add(1)
+		}
+		return config.VerifyConnection(s)
+	}
+	return c
+}
+
+// latest has the last session that a broker gave to any of its clients, for all of them: the clients of this program share
+// one certificate.
+type latest struct {
+	session atomic.Pointer[tls.ClientSessionState]
+}
+
+// Get implements tls.ClientSessionCache.
+func (l *latest) Get(string) (*tls.ClientSessionState, bool) {
+	s := l.session.Load()
+	return s, s != nil
+}
+
+// Put implements tls.ClientSessionCache.
+func (l *latest) Put(_ string, s *tls.ClientSessionState) {
+	if s != nil {
+		l.session.Store(s)
+	}
 }
 
 // connects connects and hangs up for a while, 16 at a time.

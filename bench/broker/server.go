@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/store"
 )
 
 // A server is a broker that can be measured.
@@ -173,6 +175,9 @@ func startMosquitto(tuned bool) func(ctx context.Context) (*process, error) {
 			return nil, err
 		}
 		conf := "listener " + port + " 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location " + p.dir + "/\nlog_dest none\nuser root\n"
+		if err := p.serveSecure(&conf); err != nil {
+			return nil, err
+		}
 		if tuned {
 			conf += "max_queued_messages 0\nmax_queued_bytes 0\nset_tcp_nodelay true\n"
 		}
@@ -181,7 +186,7 @@ func startMosquitto(tuned bool) func(ctx context.Context) (*process, error) {
 			return nil, err
 		}
 		p.restart = func(ctx context.Context) (*process, error) {
-			restarted := &process{addr: p.addr, dir: p.dir, restart: p.restart}
+			restarted := &process{addr: p.addr, dir: p.dir, restart: p.restart, secure: p.secure, machine: p.machine}
 			restarted.cmd = exec.CommandContext(ctx, path, "-c", file)
 			restarted.cmd.Stderr = os.Stderr
 			if err := restarted.cmd.Start(); err != nil {
@@ -201,6 +206,37 @@ func startMosquitto(tuned bool) func(ctx context.Context) (*process, error) {
 		p.cmd = first.cmd
 		return p, nil
 	}
+}
+
+// serveSecure adds a TLS listener to the configuration of a Mosquitto, with the certificates that Colony's broker has: it wants
+// those of its clients, too.
+func (p *process) serveSecure(conf *string) error {
+	_, machine, err := holders(p.dir)
+	if err != nil {
+		return err
+	}
+	own, err := store.At(nil, filepath.Join(p.dir, "identity")).Load(store.Machine)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	p.secure, p.machine = l.Addr().String(), machine
+	_, port, _ := net.SplitHostPort(p.secure)
+	if err := l.Close(); err != nil {
+		return err
+	}
+	files := map[string][]byte{"root.pem": store.EncodeCertificates([]*x509.Certificate{own.Root}), "chain.pem": store.EncodeCertificates(own.Chain)}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(p.dir, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	*conf += fmt.Sprintf("listener %s 127.0.0.1\ncafile %s\ncertfile %s\nkeyfile %s\nrequire_certificate true\ntls_version tlsv1.3\n", port,
+		filepath.Join(p.dir, "root.pem"), filepath.Join(p.dir, "chain.pem"), filepath.Join(p.dir, "identity", store.Machine+".key"))
+	return nil
 }
 
 // reachable waits until a connection succeeds.
