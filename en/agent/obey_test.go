@@ -305,6 +305,7 @@ func TestForgedByBroker(t *testing.T) {
 		key, thief := identitytest.Key(t), identitytest.Key(t)
 		n.loKey = func([][]byte) (crypto.PublicKey, error) { return key.Public(), nil }
 		n.start()
+		var sent []byte // last
 		send := func(by crypto.Signer, change func(*protocol.NodeDesired), list ...protocol.Assignment) error {
 			n.gen++
 			d := protocol.NodeDesired{V: 1, Node: "n1", Position: protocol.Position{Epoch: 1, Generation: n.gen}, KeySet: n.co.KeySet, Assignments: list}
@@ -317,7 +318,8 @@ func TestForgedByBroker(t *testing.T) {
 			if change != nil {
 				change(&d)
 			}
-			return n.runner.Accept(t.Context(), protocol.Marshal(&d))
+			sent = protocol.Marshal(&d)
+			return n.runner.Accept(t.Context(), sent)
 		}
 		v1, v2 := n.signed(version("1", 1, web()), 1), n.signed(version("2", 1, web()), 2)
 		if err := send(nil, nil, v1); err != nil { // an LO of the release before
@@ -328,6 +330,7 @@ func TestForgedByBroker(t *testing.T) {
 		if err := send(key, nil, v1); err != nil { // the same, once it signs
 			t.Fatal(err)
 		}
+		genuine := sent
 		again := v1
 		again.Attempt = 7
 		back := v1
@@ -370,6 +373,12 @@ func TestForgedByBroker(t *testing.T) {
 		}
 		if err := send(key, nil, v2); err != nil {
 			t.Fatal(err)
+		}
+		synctest.Wait()
+		n.eventually("app", lifecycle.Installed)
+		n.wantContainers(running("web", v2))
+		if err := n.runner.Accept(t.Context(), genuine); err != nil { // it is genuine, and too late
+			t.Errorf("played back: %v", err)
 		}
 		synctest.Wait()
 		n.eventually("app", lifecycle.Installed)
