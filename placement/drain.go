@@ -1,14 +1,13 @@
 package placement
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // stays returns why a deployment stays on a node that is drained; "": it moves where it can.
-func (p *pass) stays(e protocol.SiteEntry, n Node) string {
+func (p *pass) stays(e *protocol.SiteEntry, n *Node) string {
 	switch {
 	case e.Placement.Node != "":
 		return "it is for this node by its name"
@@ -19,7 +18,7 @@ func (p *pass) stays(e protocol.SiteEntry, n Node) string {
 	case n.Restricted.Forced:
 		return ""
 	}
-	d := p.demand(e.Digest)
+	d := p.asked[e.Deployment]
 	switch {
 	case len(d.Volumes) > 0:
 		return "its data is in volumes of the node (" + strings.Join(d.Volumes, ", ") + "), which would stay behind"
@@ -30,7 +29,7 @@ func (p *pass) stays(e protocol.SiteEntry, n Node) string {
 }
 
 // stay notes why a deployment stays on a node that is drained.
-func (r *Result) stay(n Node, why string) {
+func (r *Result) stay(n *Node, why string) {
 	if r.Stays == nil {
 		r.Stays = map[protocol.NodeID]string{}
 	}
@@ -39,16 +38,16 @@ func (r *Result) stay(n Node, why string) {
 
 // drain returns the nodes that run a deployment, of those that were chosen and those that it is to leave: it leaves as many as are
 // replaced.
-func (p *pass) drain(e protocol.SiteEntry, chosen, leave []Node, r *Result) []Node {
-	for i, n := range leave {
+func (p *pass) drain(e *protocol.SiteEntry, chosen, leave []int, r *Result) []int {
+	for at, i := range leave {
 		if missing := int(e.Placement.Replicas) - len(chosen); missing > 0 {
-			r.stay(n, "no other node can run it"+because(r.Rejected))
-			chosen = append(chosen, n)
+			r.stay(p.nodes[i], "no other node can run it"+because(r.Rejected))
+			chosen = append(chosen, i)
 			continue
 		}
-		for _, n := range leave[i:] {
-			r.Rejected[n.ID] = fmt.Sprintf("the node is %s", n.Restricted.Drained)
-			r.Leaves = append(r.Leaves, n.ID)
+		for _, i := range leave[at:] {
+			r.reject(p.nodes[i], "the node is "+p.nodes[i].Restricted.Drained)
+			r.Leaves = append(r.Leaves, p.nodes[i].ID)
 		}
 		break
 	}

@@ -106,13 +106,22 @@ func TestRestrictedNodes(t *testing.T) {
 			if diff := cmp.Diff(c.leaves, r.Leaves); diff != "" {
 				t.Errorf("leaves (-want +got):\n%s", diff)
 			}
-			contain(t, "rejected", r.Rejected, c.rejected)
+			contain(t, "rejected", rejected(r), c.rejected)
 			contain(t, "stays", r.Stays, c.stays)
 			if !strings.Contains(r.Problem, c.problem) || c.problem == "" && r.Problem != "" {
 				t.Errorf("problem %q, want %q", r.Problem, c.problem)
 			}
 		})
 	}
+}
+
+// rejected are the reasons by node.
+func rejected(r Result) map[protocol.NodeID]string {
+	out := map[protocol.NodeID]string{}
+	for _, x := range r.Rejected {
+		out[x.Node] = x.Why
+	}
+	return out
 }
 
 // contain checks that each reason has its part, and that there is no other.

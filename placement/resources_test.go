@@ -69,7 +69,7 @@ func TestResources(t *testing.T) {
 			if diff := cmp.Diff(c.want, r.Nodes); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
-			contain(t, "rejected", r.Rejected, c.rejected)
+			contain(t, "rejected", rejected(r), c.rejected)
 			if r.Problem != c.problem {
 				t.Errorf("problem %q, want %q", r.Problem, c.problem)
 			}
@@ -166,7 +166,7 @@ func TestASmallChangeMovesLittle(t *testing.T) {
 		for name, r := range before {
 			for _, id := range r.Nodes {
 				if _, stays := slices.BinarySearch(after[name].Nodes, id); !stays {
-					t.Fatalf("%s left node %s: %s", name, id, after[name].Rejected[id])
+					t.Fatalf("%s left node %s: %s", name, id, rejected(after[name])[id])
 				}
 			}
 		}

@@ -10,13 +10,11 @@ package placement
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/placement/demand"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -68,14 +66,20 @@ type Input struct {
 type Result struct {
 	// Nodes run it, sorted.
 	Nodes []protocol.NodeID
-	// Rejected holds the reason for each other node of the site.
-	Rejected map[protocol.NodeID]string
+	// Rejected are the other nodes of the site, sorted, each with its reason.
+	Rejected []Rejection
 	// Problem says why fewer nodes than asked for were found; empty if enough.
 	Problem string
 	// Stays says of nodes that are drained, and run it all the same, why it does not move.
 	Stays map[protocol.NodeID]string
 	// Leaves are the nodes that are drained, sorted: it moves from them to others of Nodes.
 	Leaves []protocol.NodeID
+}
+
+// A Rejection is a node that was not chosen, and why, for people.
+type Rejection struct {
+	Node protocol.NodeID
+	Why  string
 }
 
 // Placement is the result for every deployment of a site.
@@ -96,14 +100,11 @@ func (p Placement) On(node protocol.NodeID) map[protocol.DeploymentName]bool {
 // large site do not fill its link.
 func (r Result) Report(name protocol.DeploymentName, limit int) protocol.PlacementReport {
 	m := protocol.PlacementReport{V: protocol.Version, Deployment: name, Nodes: r.Nodes, Problem: r.Problem}
-	for _, id := range slices.Sorted(maps.Keys(r.Rejected)) {
-		if len(m.Rejected) == limit {
-			break
-		}
+	for _, rejected := range r.Rejected[:min(len(r.Rejected), limit)] {
 		if m.Rejected == nil {
 			m.Rejected = map[protocol.NodeID]string{}
 		}
-		m.Rejected[id] = r.Rejected[id]
+		m.Rejected[rejected.Node] = rejected.Why
 	}
 	return m
 }
@@ -112,148 +113,179 @@ func (r Result) Report(name protocol.DeploymentName, limit int) protocol.Placeme
 // that the same input always has the same result. Where the replicas that are
 // to stay are on unreported nodes, surplus ones stay as well.
 func Place(in Input) Placement {
-	nodes := slices.SortedFunc(slices.Values(in.Nodes), func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
-	p := pass{nodes: nodes, load: map[protocol.NodeID]int{}, unsettled: in.Unsettled, demand: in.Demand}
-	if p.demand == nil {
-		p.demand = func(protocol.Digest) (none demand.Demand) { return none }
+	p := newPass(in)
+	entries := make([]*protocol.SiteEntry, len(in.Desired))
+	for i := range in.Desired {
+		entries[i] = &in.Desired[i]
 	}
-	p.take(in.Desired)
-	placement := Placement{}
-	for _, e := range slices.SortedFunc(slices.Values(in.Desired), func(a, b protocol.SiteEntry) int {
-		return cmp.Compare(a.Deployment, b.Deployment)
-	}) {
+	slices.SortFunc(entries, func(a, b *protocol.SiteEntry) int { return cmp.Compare(a.Deployment, b.Deployment) })
+	placement := make(Placement, len(entries))
+	for _, e := range entries {
 		placement[e.Deployment] = p.place(e)
 	}
 	return placement
 }
 
-// pass is one run of Place.
+// pass is one run of Place. Nodes are known by their places in nodes.
 type pass struct {
-	nodes     []Node                  // sorted
-	load      map[protocol.NodeID]int // how many deployments each runs
-	used      map[protocol.NodeID]*usage
+	nodes     []*Node // sorted
+	load      []int   // how many deployments each runs
+	used      []usage
+	runs      map[protocol.DeploymentName][]int // which nodes run a deployment, ascending
+	asked     map[protocol.DeploymentName]demand.Demand
+	matches   map[protocol.Digest]*matches // by device constraints
 	unsettled bool
-	demand    func(protocol.Digest) demand.Demand
 }
 
-// take counts what the nodes run. Of what is desired the desired version counts, also where an earlier one runs yet.
-func (p *pass) take(desired []protocol.SiteEntry) {
-	asked := make(map[protocol.DeploymentName]demand.Demand, len(desired))
-	for i := range desired {
-		asked[desired[i].Deployment] = p.demand(desired[i].Digest)
+func newPass(in Input) *pass {
+	p := &pass{
+		load: make([]int, len(in.Nodes)), used: make([]usage, len(in.Nodes)), runs: make(map[protocol.DeploymentName][]int, len(in.Desired)),
+		asked: make(map[protocol.DeploymentName]demand.Demand, len(in.Desired)), matches: map[protocol.Digest]*matches{}, unsettled: in.Unsettled,
 	}
-	p.used = make(map[protocol.NodeID]*usage, len(p.nodes))
-	for _, n := range p.nodes {
-		p.load[n.ID] = len(n.Runs)
-		u := &usage{}
+	for i := range in.Nodes {
+		p.nodes = append(p.nodes, &in.Nodes[i])
+	}
+	slices.SortFunc(p.nodes, func(a, b *Node) int { return cmp.Compare(a.ID, b.ID) })
+	of := in.Demand
+	if of == nil {
+		of = func(protocol.Digest) (none demand.Demand) { return none }
+	}
+	for i := range in.Desired {
+		p.asked[in.Desired[i].Deployment] = of(in.Desired[i].Digest)
+	}
+	for i, n := range p.nodes {
+		p.load[i] = len(n.Runs)
 		for _, name := range n.Runs {
-			d, ok := asked[name]
+			p.runs[name] = append(p.runs[name], i)
+			// Of what is desired the desired version counts, also where an earlier one runs yet.
+			d, ok := p.asked[name]
 			if !ok {
-				d = p.demand(n.Versions[name])
+				d = of(n.Versions[name])
 			}
-			u.take(name, &d)
+			p.used[i].take(name, &d)
 		}
-		p.used[n.ID] = u
 	}
+	return p
 }
 
-// place decides for one deployment. It counts what it newly places in p.load.
-func (p *pass) place(e protocol.SiteEntry) Result {
-	r := Result{Rejected: map[protocol.NodeID]string{}}
-	constraints, err := parse(e.Placement.Constraints)
+// place decides for one deployment. It counts what it newly places.
+func (p *pass) place(e *protocol.SiteEntry) Result {
+	r := Result{}
+	f, err := p.filter(e)
 	if err != nil {
 		r.Problem = fmt.Sprintf("not placeable: its device constraints cannot be read: %v", err)
-		for _, n := range p.nodes { // the nodes that run it keep it
-			if slices.Contains(n.Runs, e.Deployment) && (e.Placement.Node == "" || e.Placement.Node == n.ID) {
-				r.Nodes = append(r.Nodes, n.ID)
+		for _, i := range p.runs[e.Deployment] { // the nodes that run it keep it
+			if id := p.nodes[i].ID; e.Placement.Node == "" || e.Placement.Node == id {
+				r.Nodes = append(r.Nodes, id)
 			}
 		}
 		return r
 	}
-	asked := p.demand(e.Digest)
-	c := p.candidates(e, constraints, &r)
-	c.fresh = slices.DeleteFunc(c.fresh, func(n Node) bool {
-		why := p.used[n.ID].lacks(&asked, n.Inventory)
-		if why != "" {
-			r.Rejected[n.ID] = why
-		}
-		return why != ""
-	})
-	// Nodes that already run it come first: those that are held, those online before those away; then
-	// the least loaded.
-	slices.SortStableFunc(c.stay, func(a, b Node) int {
-		return cmp.Or(cmp.Compare(rank(a.Restricted.Held != ""), rank(b.Restricted.Held != "")),
-			cmp.Compare(rank(a.Online), rank(b.Online)), cmp.Compare(rank(!a.Unreported), rank(!b.Unreported)))
-	})
-	slices.SortStableFunc(c.fresh, func(a, b Node) int { return cmp.Compare(p.load[a.ID], p.load[b.ID]) })
-	chosen := slices.Concat(c.stay, c.fresh)
-	if want := most(e, c.stay); want > 0 && len(chosen) > want {
-		for _, n := range chosen[want:] {
-			r.Rejected[n.ID] = fmt.Sprintf("enough nodes run it already: %d wanted", want)
+	c := p.candidates(f, &r)
+	p.sortStaying(c.stay)
+	chosen := c.stay
+	want := p.most(e, c.stay)
+	if want == 0 || len(c.stay) < want {
+		chosen = append(chosen, p.roomy(e, c.fresh, &r)...)
+	} else {
+		chosen = append(chosen, c.fresh...)
+	}
+	if want > 0 && len(chosen) > want {
+		why := fmt.Sprintf("enough nodes run it already: %d wanted", want)
+		for _, i := range chosen[want:] {
+			r.reject(p.nodes[i], why)
 		}
 		chosen = chosen[:want]
 	}
 	chosen = p.drain(e, chosen, c.leave, &r)
-	for _, n := range chosen {
-		r.Nodes = append(r.Nodes, n.ID)
-		if !slices.Contains(n.Runs, e.Deployment) {
-			p.load[n.ID]++
-			p.used[n.ID].take(e.Deployment, &asked)
+	asked := p.asked[e.Deployment]
+	slices.Sort(chosen)
+	for _, i := range chosen {
+		r.Nodes = append(r.Nodes, p.nodes[i].ID)
+		if _, runs := slices.BinarySearch(p.runs[e.Deployment], i); !runs {
+			p.load[i]++
+			p.used[i].take(e.Deployment, &asked)
 		}
 	}
-	slices.Sort(r.Nodes)
+	slices.SortFunc(r.Rejected, func(a, b Rejection) int { return cmp.Compare(a.Node, b.Node) })
 	r.Problem = problem(e.Placement, r, len(p.nodes))
 	return r
 }
 
+// sortStaying sorts the nodes that run a deployment: those that are held first, those online before those away, those that have
+// reported before those that have not.
+func (p *pass) sortStaying(stay []int) {
+	slices.SortStableFunc(stay, func(a, b int) int {
+		x, y := p.nodes[a], p.nodes[b]
+		return cmp.Or(rank(x.Restricted.Held != "")-rank(y.Restricted.Held != ""), rank(x.Online)-rank(y.Online), rank(!x.Unreported)-rank(!y.Unreported))
+	})
+}
+
+// roomy returns the nodes that have room for a deployment, the least loaded first.
+func (p *pass) roomy(e *protocol.SiteEntry, fresh []int, r *Result) []int {
+	asked := p.asked[e.Deployment]
+	fresh = slices.DeleteFunc(fresh, func(i int) bool {
+		why := p.used[i].lacks(&asked, p.nodes[i].Inventory)
+		if why != "" {
+			r.reject(p.nodes[i], why)
+		}
+		return why != ""
+	})
+	if e.Placement.Replicas > 0 {
+		slices.SortStableFunc(fresh, func(a, b int) int { return p.load[a] - p.load[b] })
+	}
+	return fresh
+}
+
+func (r *Result) reject(n *Node, why string) { r.Rejected = append(r.Rejected, Rejection{n.ID, why}) }
+
 // candidates are the nodes that may run a deployment.
 type candidates struct {
-	stay  []Node // they run it, and may go on with it
-	fresh []Node // they may begin
-	leave []Node // they run it, and are drained: it moves where it can
+	stay  []int // they run it, and may go on with it
+	fresh []int // they may begin
+	leave []int // they run it, and are drained: it moves where it can
 }
 
 // candidates sorts the nodes. It notes in r why the others may not run the deployment.
-func (p *pass) candidates(e protocol.SiteEntry, constraints *v1rc3.Constraints, r *Result) (c candidates) {
-	for _, n := range p.nodes {
-		runs := slices.Contains(n.Runs, e.Deployment)
-		required := constraints
-		if runs && required != nil && n.Met[e.Deployment] == protocol.DigestOf(e.Placement.Constraints) {
-			// It met these constraints. What it says of itself now may be a probe that
-			// failed, or a device that was unplugged for a moment: nothing is removed for it.
-			required = nil
+func (p *pass) candidates(f *filter, r *Result) (c candidates) {
+	e, running := f.entry, p.runs[f.entry.Deployment]
+	r.Rejected = make([]Rejection, 0, len(p.nodes))
+	for i, n := range p.nodes {
+		runs := len(running) > 0 && running[0] == i
+		if runs {
+			running = running[1:]
 		}
 		if runs && n.Restricted.Held != "" && (e.Placement.Node == "" || e.Placement.Node == n.ID) {
 			if n.Restricted.Drained != "" {
 				r.stay(n, "nothing leaves the node, as it is "+n.Restricted.Held)
 			}
-			c.stay = append(c.stay, n) // whatever it says of itself now: nothing leaves it
+			c.stay = append(c.stay, i) // whatever it says of itself now: nothing leaves it
 			continue
 		}
-		if why := mismatch(e.Placement, required, n); why != "" {
-			r.Rejected[n.ID] = why
+		if why := f.mismatch(i, n, runs); why != "" {
+			r.reject(n, why)
 			continue
 		}
 		switch {
 		case runs && n.Restricted.Drained != "":
 			if why := p.stays(e, n); why != "" {
 				r.stay(n, why)
-				c.stay = append(c.stay, n)
+				c.stay = append(c.stay, i)
 			} else {
-				c.leave = append(c.leave, n)
+				c.leave = append(c.leave, i)
 			}
 		case runs:
-			c.stay = append(c.stay, n)
+			c.stay = append(c.stay, i)
 		case n.Restricted.Closed != "":
-			r.Rejected[n.ID] = "the node is " + n.Restricted.Closed
+			r.reject(n, "the node is "+n.Restricted.Closed)
 		case n.Unreported && n.Online:
-			r.Rejected[n.ID] = "the node has not reported yet what it runs"
+			r.reject(n, "the node has not reported yet what it runs")
 		case p.unsettled && e.Placement.Replicas > 0 && e.Placement.Node == "":
-			r.Rejected[n.ID] = "not all nodes have reported yet what they run"
+			r.reject(n, "not all nodes have reported yet what they run")
 		case n.Online || e.Placement.Node != "":
-			c.fresh = append(c.fresh, n)
+			c.fresh = append(c.fresh, i)
 		default:
-			r.Rejected[n.ID] = "the node is offline"
+			r.reject(n, "the node is offline")
 		}
 	}
 	return c
@@ -261,9 +293,9 @@ func (p *pass) candidates(e protocol.SiteEntry, constraints *v1rc3.Constraints, 
 
 // most is how many nodes a deployment gets at most; 0: any number. stay are those that run it, in
 // the order in which they are chosen.
-func most(e protocol.SiteEntry, stay []Node) int {
+func (p *pass) most(e *protocol.SiteEntry, stay []int) int {
 	want := int(e.Placement.Replicas)
-	if want > 0 && len(stay) > want && slices.ContainsFunc(stay[:want], func(n Node) bool { return n.Unreported }) {
+	if want > 0 && len(stay) > want && slices.ContainsFunc(stay[:want], func(i int) bool { return p.nodes[i].Unreported }) {
 		return len(stay) // it is not known whether those that would stay run it
 	}
 	return want
@@ -274,45 +306,6 @@ func rank(first bool) int {
 		return 0
 	}
 	return 1
-}
-
-func parse(doc []byte) (*v1rc3.Constraints, error) {
-	if len(doc) == 0 {
-		return nil, nil //nolint:nilnil // no constraints is a value
-	}
-	c := &v1rc3.Constraints{}
-	if err := json.Unmarshal(doc, c); err != nil {
-		return nil, fmt.Errorf("decode device constraints: %w", err)
-	}
-	return c, nil
-}
-
-// mismatch returns why a deployment may not run on a node, or "".
-func mismatch(p protocol.Placement, c *v1rc3.Constraints, n Node) string {
-	if p.Node != "" && p.Node != n.ID {
-		return fmt.Sprintf("the deployment is for node %s", p.Node)
-	}
-	if n.Inventory == nil {
-		if len(p.Selector) == 0 && c == nil {
-			return ""
-		}
-		return "the node has not sent its inventory yet"
-	}
-	for _, key := range slices.Sorted(maps.Keys(p.Selector)) {
-		want := p.Selector[key]
-		switch got, ok := n.Inventory.Labels[key]; {
-		case !ok:
-			return fmt.Sprintf("it has no label %s; wanted %s=%s", key, key, want)
-		case got != want:
-			return fmt.Sprintf("its label %s is %q; wanted %q", key, got, want)
-		}
-	}
-	if c != nil {
-		if ok, why := c.Match(capabilities(n)); !ok {
-			return why
-		}
-	}
-	return ""
 }
 
 // problem says why there are fewer nodes than asked for; "" if there are enough.
@@ -328,7 +321,7 @@ func problem(p protocol.Placement, r Result, known int) string {
 		return "not placeable: the site has no nodes yet; start an agent that connects to this site"
 	}
 	if p.Node != "" {
-		if _, ok := r.Rejected[p.Node]; !ok {
+		if !slices.ContainsFunc(r.Rejected, func(x Rejection) bool { return x.Node == p.Node }) {
 			return fmt.Sprintf("not placeable: node %s is not known at this site; check the name, or start its agent", p.Node)
 		}
 	}
@@ -339,11 +332,11 @@ func problem(p protocol.Placement, r Result, known int) string {
 }
 
 // because lists the first reasons, each with the first of the nodes that share it.
-func because(rejected map[protocol.NodeID]string) string {
+func because(rejected []Rejection) string {
 	const reasons, names = 4, 3
 	by := map[string][]string{}
-	for _, id := range slices.Sorted(maps.Keys(rejected)) {
-		by[rejected[id]] = append(by[rejected[id]], string(id))
+	for _, r := range rejected {
+		by[r.Why] = append(by[r.Why], string(r.Node))
 	}
 	var parts []string
 	for _, why := range slices.Sorted(maps.Keys(by)) {

@@ -109,8 +109,8 @@ func TestPlace(t *testing.T) {
 				t.Errorf("rejected %v, want %v", r.Rejected, c.rejected)
 			}
 			for id, part := range c.rejected {
-				if !strings.Contains(r.Rejected[id], part) {
-					t.Errorf("node %s rejected because %q, want it to say %q", id, r.Rejected[id], part)
+				if !strings.Contains(rejected(r)[id], part) {
+					t.Errorf("node %s rejected because %q, want it to say %q", id, rejected(r)[id], part)
 				}
 			}
 			if !strings.Contains(r.Problem, c.problem) || c.problem == "" && r.Problem != "" {
@@ -168,8 +168,8 @@ func TestPlacementIsStable(t *testing.T) {
 				t.Fatalf("%s: %d chosen and %d rejected of %d", name, len(r.Nodes), len(r.Rejected), len(nodes))
 			}
 			for _, id := range r.Nodes {
-				if _, moved := s.Rejected[id]; moved {
-					t.Fatalf("%s left node %s: %s", name, id, s.Rejected[id])
+				if _, moved := rejected(s)[id]; moved {
+					t.Fatalf("%s left node %s: %s", name, id, rejected(s)[id])
 				}
 			}
 		}
