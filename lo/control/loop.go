@@ -57,6 +57,7 @@ type Loop struct {
 
 	placement  placement.Placement           // nil: not decided in this run
 	known      placement.Known               // when placement was decided
+	expires    time.Duration                 // since the boot: when a restriction may be over
 	leaving    []protocol.NodeID             // nodes that are drained, and that something leaves
 	ahead      ahead                         // the nodes that follow a later desired state
 	unreported bool                          // the journal does not have the placement
@@ -248,7 +249,7 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 	}
 	rec := n.rec.Clone()
 	out := reconciler.Step(rec, reconciler.Input{
-		Now: now, Desired: l.here(n.id, w), Removals: w.removals, Moved: moved, Entries: w.entries, Purges: w.purges[n.id], KeySet: w.keySet, Held: heldBy(n.rec),
+		Now: now, Desired: l.here(n.id, w), Removals: w.removals, Moved: moved, Entries: w.entries, Purges: w.purges[n.id], KeySet: w.keySet, Held: n.rec.HeldBy(),
 		Specs:     l.site.opts.Desired.Spec,
 		LostAfter: l.site.opts.NodeLostAfter, Jitter: l.site.opts.Jitter,
 	})
@@ -263,7 +264,7 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 			l.site.log.ErrorContext(ctx, "assignment left out", "node_id", n.id, "err", err)
 		}
 	}
-	waits := rec.SetWaits(allWaits(out.Waits, stays), now)
+	waits := rec.SetWaits(now, slices.Concat(out.Waits, stays))
 	out.Facts, out.Changed = append(out.Facts, waits.Facts...), out.Changed || waits.Changed
 	// Before the commit: where only the store fails, the record counts all the same, and the
 	// next Step sees nothing reassigned.

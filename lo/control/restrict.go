@@ -49,6 +49,7 @@ func (s *Site) noteRestricted(rec *nodes.Record) {
 	if delete(s.restricted, rec.Node); len(rec.Restrictions) > 0 {
 		s.restricted[rec.Node] = true
 	}
+	s.restrictionsChanged.Store(true)
 }
 
 // lostRestrictions reports what is left of the restrictions of nodes whose records were damaged.
@@ -64,8 +65,13 @@ func (s *Site) lostRestrictions(ctx context.Context, ids []protocol.NodeID) {
 	}
 }
 
-// expireRestrictions ends the restrictions that are over, and returns when it is to be called again; zero: never.
+// expireRestrictions ends the restrictions that are over, and returns when it is to be called again; zero: never. Until one is due, or
+// one more is there, it looks at no node.
 func (l *Loop) expireRestrictions(ctx context.Context, now time.Time) (next time.Time) {
+	since := l.site.opts.Clock().SinceBoot
+	if !l.site.restrictionsChanged.Swap(false) && since < l.expires {
+		return now.Add(l.expires - since)
+	}
 	l.site.mu.Lock()
 	ids := slices.Sorted(maps.Keys(l.site.restricted))
 	l.site.mu.Unlock()
@@ -73,6 +79,9 @@ func (l *Loop) expireRestrictions(ctx context.Context, now time.Time) (next time
 		if n := l.site.known(id); n != nil {
 			next = earliest(next, l.site.expireRestrictions(ctx, n, now))
 		}
+	}
+	if l.expires = since; !next.IsZero() {
+		l.expires += next.Sub(now)
 	}
 	return next
 }
@@ -110,17 +119,9 @@ func restricted(rec *nodes.Record) (r placement.Restricted) {
 			r.Drained, r.Forced = x.String(), x.Force
 		}
 	}
-	r.Held = heldBy(rec)
+	r.Held = rec.HeldBy()
 	r.Closed = cmp.Or(r.Closed, r.Held)
 	return r
-}
-
-// heldBy says, for people, who holds a node and why; "": nobody does.
-func heldBy(rec *nodes.Record) string {
-	if x := rec.Restricted(restriction.Hold); x != nil {
-		return x.String()
-	}
-	return ""
 }
 
 // replacing returns why a deployment does not leave a node yet that is drained: not each of its replicas is healthy elsewhere; "": it may leave.
@@ -141,8 +142,11 @@ func (l *Loop) replacing(id protocol.NodeID, name protocol.DeploymentName) strin
 	return ""
 }
 
-// drainWaits returns what stays on a node that is drained, by deployment.
+// drainWaits returns what stays on a node, where that is drained.
 func (l *Loop) drainWaits(id protocol.NodeID) (waits []restriction.Wait) {
+	if n := l.site.known(id); n == nil || n.record().Restricted(restriction.Drain) == nil {
+		return nil
+	}
 	for name, r := range l.placement {
 		if why := cmp.Or(r.Stays[id], l.replacing(id, name)); why != "" {
 			waits = append(waits, restriction.Wait{Deployment: name, Why: why})
@@ -168,11 +172,4 @@ func (l *Loop) rank(id protocol.NodeID) int {
 		return 1
 	}
 	return 0
-}
-
-// allWaits is what waits on a node, of the reconciler and of its drain, each deployment once.
-func allWaits(held, drained []restriction.Wait) []restriction.Wait {
-	all := slices.Concat(held, drained)
-	slices.SortStableFunc(all, func(a, b restriction.Wait) int { return cmp.Compare(a.Deployment, b.Deployment) })
-	return slices.CompactFunc(all, func(a, b restriction.Wait) bool { return a.Deployment == b.Deployment })
 }

@@ -37,7 +37,9 @@ type Site struct {
 	due notify.Signal
 
 	willsUnsaved atomic.Bool // some node's willUnsaved is set
-	lost         atomic.Bool // a node showed that the records were lost, or are older
+	// restrictionsChanged says that restricted may have changed since the Loop looked at it.
+	restrictionsChanged atomic.Bool
+	lost                atomic.Bool // a node showed that the records were lost, or are older
 
 	mu    sync.Mutex // protects what follows
 	nodes map[protocol.NodeID]*node

@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -203,8 +204,10 @@ func (r *Record) ExpireRestrictions(clock Clock, every time.Duration, now time.T
 	return out, next
 }
 
-// SetWaits records what the restrictions of the node keep from being carried out, sorted by deployment.
-func (r *Record) SetWaits(waits []restriction.Wait, now time.Time) Outcome {
+// SetWaits records what the restrictions of the node keep from being carried out: of each deployment the first that is named.
+func (r *Record) SetWaits(now time.Time, waits []restriction.Wait) Outcome {
+	slices.SortStableFunc(waits, func(a, b restriction.Wait) int { return cmp.Compare(a.Deployment, b.Deployment) })
+	waits = slices.CompactFunc(waits, func(a, b restriction.Wait) bool { return a.Deployment == b.Deployment })
 	waits = waits[:min(len(waits), restriction.MaxWaits)]
 	if slices.Equal(r.Waits, waits) {
 		return Outcome{}
@@ -220,6 +223,14 @@ func (r *Record) Restricted(kinds ...restriction.Kind) *Restriction {
 		return nil
 	}
 	return &r.Restrictions[i]
+}
+
+// HeldBy says, for people, who holds the node and why; "": nobody does.
+func (r *Record) HeldBy() string {
+	if x := r.Restricted(restriction.Hold); x != nil {
+		return x.String()
+	}
+	return ""
 }
 
 // RestrictionReport is all that restricts the node.

@@ -160,14 +160,14 @@ func TestWaitsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	r := New("n1")
 	waits := []restriction.Wait{{Deployment: "web", Why: "held"}}
-	if out := r.SetWaits(waits, noon); len(out.Facts) != 1 || out.Facts[0].Key == "" {
+	if out := r.SetWaits(noon, waits); len(out.Facts) != 1 || out.Facts[0].Key == "" {
 		t.Errorf("the first time: %+v, want one fact that a later one may replace", out)
 	}
-	if out := r.SetWaits(waits, noon); len(out.Facts) != 0 || out.Changed {
+	if out := r.SetWaits(noon, waits); len(out.Facts) != 0 || out.Changed {
 		t.Errorf("once more: %+v", out)
 	}
 	replayed := New("n1")
-	replayed.Replay(r.SetWaits(nil, noon).Facts[0].Event)
+	replayed.Replay(r.SetWaits(noon, nil).Facts[0].Event)
 	if len(replayed.Waits) != 0 {
 		t.Errorf("replayed: %v", replayed.Waits)
 	}
