@@ -130,7 +130,7 @@ func (p *parts) startEnrolment(ctx context.Context) error {
 	}
 	p.enrolAddr = l.Addr().String()
 	server := enrol.Start(l, enrol.ServerOptions{
-		Holder: p.holder, Registrar: p.machines, Tier: identity.EN, Authority: p.keeper.Authority, Apply: p.machines.Apply, TLSFailed: p.countTLS, Logger: p.opts.Logger,
+		Holder: p.holder, Registrar: p.machines, Tier: identity.EN, Authority: p.keeper.Authority, Apply: p.machines.Apply, TLSFailed: p.tlsFailed.Inc, Logger: p.opts.Logger,
 	}, p.group.Fail)
 	p.group.OnStop("enrolment", server.Stop)
 	return nil
@@ -147,13 +147,11 @@ func (p *parts) startImages(ctx context.Context) error {
 	}
 	p.imagesAddr = l.Addr().String()
 	server := https.Start(l, https.ServerOptions{
-		Holder: p.holder, Handler: p.cache, Tier: identity.EN, Site: p.opts.Site, TLSFailed: p.countTLS, Logger: p.opts.Logger,
+		Holder: p.holder, Handler: p.cache, Tier: identity.EN, Site: p.opts.Site, TLSFailed: p.tlsFailed.Inc, Logger: p.opts.Logger,
 	}, p.group.Fail)
 	p.group.OnStop("images for nodes", server.Stop)
 	return nil
 }
-
-func (p *proof) countTLS() { p.tlsFailed.Add(1) }
 
 // openHolder makes what has the LO's certificate, where it proves who it is.
 func (p *parts) openHolder(context.Context) (err error) {

@@ -44,7 +44,8 @@ func New(o Options) (*LO, error) {
 	}
 	watched := disk.Watch(o.Disk, o.StateDir)
 	o.Disk = watched
-	return &LO{&parts{opts: o, disk: watched, group: stopper.New()}}, nil
+	failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "colony_lo_http_tls_errors_total", Help: "Connections to the ports of the LO for HTTP that ended within the handshake of TLS."})
+	return &LO{&parts{opts: o, disk: watched, group: stopper.New(), proof: proof{tlsFailed: failed}}}, nil
 }
 
 // Start brings the LO up and returns when nodes can connect. It does not wait for

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -94,7 +93,7 @@ type proof struct {
 	machines *loidentity.Machines
 	// Where nodes enrol, and fetch images; "" where they do not.
 	enrolAddr, imagesAddr string
-	tlsFailed             atomic.Uint64 // connections to these that ended within TLS
+	tlsFailed             prometheus.Counter // connections to these that ended within TLS
 }
 
 func (p *parts) start(ctx context.Context) error {
@@ -116,7 +115,7 @@ func (p *parts) start(ctx context.Context) error {
 func (p *parts) dir(name string) string { return filepath.Join(p.opts.StateDir, name) }
 
 func (p *parts) listen(ctx context.Context) error {
-	if err := p.register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
+	if err := p.register(p.tlsFailed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
 		return err
 	}
 	if p.opts.HTTP == "" {

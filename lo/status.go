@@ -69,7 +69,7 @@ func desc(name, help string) *prometheus.Desc {
 
 // described are the metrics of partMetrics.
 var described = struct {
-	depth, bytes, oldest, refused, lost, link, epoch, generation, cached, full, checked, unsynced, list, listRefused, tls *prometheus.Desc
+	depth, bytes, oldest, refused, lost, link, epoch, generation, cached, full, checked, unsynced, list, listRefused *prometheus.Desc
 }{
 	depth:       desc("colony_lo_journal_records", "Events that the CO does not have yet."),
 	bytes:       desc("colony_lo_journal_bytes", "Bytes of the journal on disk."),
@@ -84,7 +84,6 @@ var described = struct {
 	unsynced:    desc("colony_lo_clock_unsynced", "1 while the machine's clock is not synchronised: times of the site may be wrong."),
 	list:        desc("colony_lo_revocations_number", "Number of the list of revoked keys in force; 0: there is none."),
 	listRefused: prometheus.NewDesc("colony_lo_revocations_refused_total", "Lists of revoked keys that were refused, by the reason.", []string{"reason"}, nil),
-	tls:         desc("colony_lo_http_tls_errors_total", "Connections to the ports of the LO for HTTP that ended within the handshake of TLS."),
 	cached:      desc("colony_lo_cache_bytes", "Bytes of images that the site holds."),
 }
 
@@ -108,7 +107,6 @@ func (g partMetrics) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n uint64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n))
 	}
-	count(described.tls, g.parts.tlsFailed.Load())
 	j := g.parts.journal.Stats()
 	send(described.depth, float64(j.Depth))
 	send(described.bytes, float64(j.Bytes))

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/disk"
-	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -71,7 +70,7 @@ func makeDir(d disk.FS, dir string) error {
 // restore brings the directory into order and the state into memory.
 func (w *writer) restore() error {
 	j := w.j
-	if err := j.setAsideIrregular(); err != nil {
+	if err := j.fs.SetAsideIrregular(j.log); err != nil {
 		return err
 	}
 	names, err := j.fs.List()
@@ -126,25 +125,6 @@ func (w *writer) restore() error {
 	w.startClock()
 	w.salvageFound()
 	j.st.opened = j.st.last
-	return nil
-}
-
-// setAsideIrregular renames what is no file and stands in the place of one: it counts as missing.
-func (j *Journal) setAsideIrregular() error {
-	entries, err := j.fs.FS.List(j.dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.Type().IsRegular() || statefile.IsAside(e.Name()) {
-			continue
-		}
-		aside, err := statefile.SetAside(j.fs.FS, filepath.Join(j.dir, e.Name()))
-		if err != nil {
-			return err
-		}
-		j.log.Error("a part of the journal is no regular file: what was stored in it is missing; check the disk", "path", filepath.Join(j.dir, e.Name()), "type", e.Type().String(), "kept_as", aside)
-	}
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/repo/git/leftlocks"
 	"github.com/colonyfleet/colony/co/repo/git/names"
 
 	"github.com/colonyfleet/colony/internal/retry"
@@ -236,7 +237,7 @@ func (r *Repo) expect(ctx context.Context, head string, expect map[string]string
 // not at old any more. The cache follows after the remote.
 func (r *Repo) push(ctx context.Context, commit, old string) error {
 	branch := "refs/heads/" + r.opts.Branch
-	held := r.writing()
+	held := leftlocks.Join(r.besides())
 	_, err := r.git.run(ctx, call{dir: r.bare(), held: held, args: []string{
 		"push", "--quiet", "--no-verify", "--force-with-lease=" + branch + ":" + old, "--",
 		r.opts.Remote, commit + ":" + branch,
@@ -247,7 +248,10 @@ func (r *Repo) push(ctx context.Context, commit, old string) error {
 	switch {
 	case err == nil:
 	case printed(err, ".lock': File exists"):
-		return r.locked(ctx)
+		if cleared, err := leftlocks.Clear(r.besides(), r.log); err != nil && !cleared {
+			return protocol.Errorf(protocol.Unavailable, "push to git remote %s: %w", r.Remote(), err)
+		}
+		return errRaced
 	case printed(err, "stale info", "fetch first", "non-fast-forward", "cannot lock ref", "failed to update ref", "incorrect old value"):
 		return errRaced
 	case printed(err, "[remote rejected]", "hook declined"):

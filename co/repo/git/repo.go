@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -175,6 +176,15 @@ func (r *Repo) Remote() string { return address.Redact(r.opts.Remote) }
 // bare is the path of the cache's repository.
 func (r *Repo) bare() string { return filepath.Join(r.opts.Dir, "repo.git") }
 
+// besides is where the remote has its files, where that is on this machine; else "".
+func (r *Repo) besides() string {
+	path, isFile := strings.CutPrefix(r.opts.Remote, "file://")
+	if !isFile && address.IsRemote(r.opts.Remote) {
+		return ""
+	}
+	return gitDir(path)
+}
+
 // prepare makes the cache usable after any crash: it removes what a killed git
 // left behind and creates the repository where there is none.
 func (r *Repo) prepare(ctx context.Context) error {
@@ -187,7 +197,7 @@ func (r *Repo) prepare(ctx context.Context) error {
 	if err := removeStale(r.opts.Dir); err != nil {
 		return err
 	}
-	if _, err := r.clearLocks(ctx); err != nil { // where it is in the way, a push says so
+	if _, err := leftlocks.Clear(r.besides(), r.log); err != nil { // where it is in the way, a push says so
 		r.log.WarnContext(ctx, "the deployments repository may be locked", "err", err)
 	}
 	if _, err := r.git.run(ctx, call{dir: r.bare(), args: []string{"rev-parse", "--git-dir"}}); err == nil {
@@ -228,7 +238,7 @@ func InitBare(ctx context.Context, dir, branch string) error {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return fmt.Errorf("create repository: %w", err)
 	}
-	_, _ = leftlocks.Clear(dir) // a lock that stays shows where it is in the way
+	_, _ = leftlocks.Clear(dir, slog.New(slog.DiscardHandler)) // a lock that stays shows where it is in the way
 	// Initialising again is harmless, and repairs one whose creation was cut short.
 	steps := [][]string{
 		{"init", "--quiet", "--bare", "--template=", "--initial-branch=" + branch, "--", dir},

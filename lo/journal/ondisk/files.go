@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -59,6 +60,26 @@ func (d Dir) Lock() (io.Closer, error) {
 }
 
 // sector is the unit in which a disk loses what it held, in bytes.
+// SetAsideIrregular renames what is no file and stands in the place of one: it counts as missing.
+func (d Dir) SetAsideIrregular(log *slog.Logger) error {
+	entries, err := d.FS.List(d.Path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() || statefile.IsAside(e.Name()) {
+			continue
+		}
+		path := filepath.Join(d.Path, e.Name())
+		aside, err := statefile.SetAside(d.FS, path)
+		if err != nil {
+			return err
+		}
+		log.Error("a part of the journal is no regular file: what was stored in it is missing; check the disk", "path", path, "type", e.Type().String(), "kept_as", aside)
+	}
+	return nil
+}
+
 const sector = 4 << 10
 
 // ReadAround fills buf from offset off of f as far as the disk can be read, sector by

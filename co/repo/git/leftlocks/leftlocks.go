@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,8 +32,17 @@ var local = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPE
 const zfs = 0x2fc12fc1
 
 // Join says that somebody writes into the repository at dir, until the file is closed in this process and in all that
-// have inherited it. The error is that the repository cannot be written to.
-func Join(dir string) (*os.File, error) { return lock(dir, syscall.LOCK_SH) }
+// have inherited it. It is nil where dir is "" or cannot be written to.
+func Join(dir string) *os.File {
+	if dir == "" {
+		return nil
+	}
+	f, err := lock(dir, syscall.LOCK_SH)
+	if err != nil {
+		return nil
+	}
+	return f
+}
 
 func lock(dir string, how int) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, writersFile), os.O_CREATE|os.O_RDWR|syscall.O_NONBLOCK, 0o660)
@@ -45,9 +55,20 @@ func lock(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// Clear removes the locks that are left in the bare repository at dir, and returns their paths. The error says which locks may be
-// left as well, and why that is not sure.
-func Clear(dir string) (removed []string, err error) {
+// Clear removes the locks that are left in the bare repository at dir, logs their paths, and reports whether there were some. The
+// error names one that may be left as well, and says why that is not sure. Where dir is "" there is none.
+func Clear(dir string, log *slog.Logger) (cleared bool, err error) {
+	if dir == "" {
+		return false, nil
+	}
+	removed, err := clearAll(dir)
+	if len(removed) > 0 {
+		log.Warn("a git that was killed had left locks in a repository: they are removed", "locks", removed)
+	}
+	return len(removed) > 0, err
+}
+
+func clearAll(dir string) (removed []string, err error) {
 	if dir, err = filepath.EvalSymlinks(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
@@ -66,11 +87,11 @@ func Clear(dir string) (removed []string, err error) {
 		return nil, stays(all[0], err.Error())
 	}
 	defer func() { _ = alone.Close() }() // it gives the lock back
-	if why := doubt(dir, all); why != "" {
+	if why := inUse(dir, all); why != "" {
 		return nil, stays(all[0], why)
 	}
 	for _, l := range all {
-		if why := l.doubt(); why != "" {
+		if why := l.unsure(); why != "" {
 			return removed, stays(l, why)
 		}
 		if err := os.Remove(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -116,8 +137,8 @@ func locks(dir string) (all []found, err error) {
 	return all, err
 }
 
-// doubt is why a lock may be another one by now, or that of another user; "" if it is not.
-func (l found) doubt() string {
+// unsure is why a lock may be another one by now, or that of another user; "" if it is not.
+func (l found) unsure() string {
 	now, err := os.Lstat(l.path)
 	switch {
 	case err != nil:
@@ -141,8 +162,8 @@ func everybody() bool {
 	return err == nil && ns == initial
 }
 
-// doubt is why a process may work in the repository at dir; "" if none does.
-func doubt(dir string, all []found) string {
+// inUse is why a process may work in the repository at dir; "" if none does.
+func inUse(dir string, all []found) string {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return err.Error()

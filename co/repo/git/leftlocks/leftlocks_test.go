@@ -47,21 +47,21 @@ func left(t *testing.T, all []string) (n int) {
 func TestClear(t *testing.T) {
 	t.Parallel()
 	dir, all := repository(t)
-	removed, err := Clear(dir)
+	removed, err := clearAll(dir)
 	slices.Sort(removed)
 	if err != nil || !slices.Equal(removed, all) || left(t, all) > 0 {
 		t.Errorf("removed %q, %v; want %q", removed, err, all)
 	}
-	if removed, err := Clear(dir); err != nil || len(removed) > 0 {
+	if removed, err := clearAll(dir); err != nil || len(removed) > 0 {
 		t.Errorf("without locks: %q, %v", removed, err)
 	}
-	if removed, err := Clear(filepath.Join(dir, "none")); err != nil || len(removed) > 0 {
+	if removed, err := clearAll(filepath.Join(dir, "none")); err != nil || len(removed) > 0 {
 		t.Errorf("without a repository: %q, %v", removed, err)
 	}
 }
 
-// TestDoubt has somebody who may hold a lock: it stays, and the error says why.
-func TestDoubt(t *testing.T) {
+// TestInUse has somebody who may hold a lock: it stays, and the error says why.
+func TestInUse(t *testing.T) {
 	t.Parallel()
 	lives := func(t *testing.T, cmd *exec.Cmd) {
 		t.Helper()
@@ -80,10 +80,7 @@ func TestDoubt(t *testing.T) {
 	}{
 		"another CO": {func(t *testing.T, dir string) {
 			t.Helper()
-			f, err := Join(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := Join(dir)
 			t.Cleanup(func() { _ = f.Close() })
 		}, "a CO writes"},
 		"a process in the repository": {func(t *testing.T, dir string) {
@@ -114,7 +111,7 @@ func TestDoubt(t *testing.T) {
 			t.Parallel()
 			dir, all := repository(t)
 			c.holds(t, dir)
-			removed, err := Clear(dir)
+			removed, err := clearAll(dir)
 			if len(removed) > 0 || left(t, all) != len(all) {
 				t.Fatalf("removed %q while somebody may hold them", removed)
 			}
@@ -132,7 +129,7 @@ func TestYoungLocks(t *testing.T) {
 	if err := os.Chtimes(all[0], time.Time{}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	removed, err := Clear(dir)
+	removed, err := clearAll(dir)
 	if err != nil || len(removed) != len(all)-1 || left(t, all[:1]) != 1 {
 		t.Errorf("removed %q, %v; want all but the one that is new", removed, err)
 	}
@@ -146,7 +143,7 @@ func TestYoungLocks(t *testing.T) {
 	if err := os.WriteFile(all[0], []byte("new"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if why := (found{all[0], info}).doubt(); why == "" {
+	if why := (found{all[0], info}).unsure(); why == "" {
 		t.Error("a lock that has taken the place of another one would be removed")
 	}
 }

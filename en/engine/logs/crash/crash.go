@@ -57,11 +57,11 @@ func ofGo(lines []string) string {
 		}
 		reason := lines[i]
 		for _, l := range lines[i+1:] { // a deferred function has panicked: the last of them ended the program
-			again, ok := strings.CutPrefix(l, "\tpanic: ")
+			nested, ok := strings.CutPrefix(l, "\tpanic: ")
 			if !ok {
 				break
 			}
-			reason = "panic: " + again
+			reason = "panic: " + nested
 		}
 		return reason
 	}
