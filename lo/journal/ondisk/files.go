@@ -75,7 +75,7 @@ func (d Dir) SetAsideIrregular(log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		log.Error("a part of the journal is no regular file: what was stored in it is missing; check the disk", "path", path, "type", e.Type().String(), "kept_as", aside)
+		log.Error("a part of the journal is no regular file: what was stored in it is missing; check the disk", "path", path, "type", e.Type().String(), "set_aside_as", aside)
 	}
 	return nil
 }
