@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -48,13 +49,14 @@ func main() {
 	scale := flag.Float64("scale", 1, "the part of the fleet of 10,000 sites that is seeded")
 	only := flag.String("only", "", "reads, ingest, desired or writes; empty: all")
 	cases := flag.String("cases", "", "a pattern for the cases of ingest: 1000x200 is 1,000 sites with batches of 200; empty: all")
+	commits := flag.Int("commits", 0, "how many commits the deployments repo of -only writes has; 0: 100,000")
 	dir := flag.String("dir", "", "where the database lies; empty: a temporary directory")
 	flag.Parse()
 	l := full
 	if *quick {
 		l = short
 	}
-	l.fleet = l.fleet.Scale(*scale)
+	l.fleet, l.commits = l.fleet.Scale(*scale), cmp.Or(*commits, l.commits)
 	var err error
 	if l.cases, err = regexp.Compile(*cases); err != nil {
 		fmt.Fprintf(os.Stderr, "-cases %q is not a regular expression: %v\n", *cases, err)
