@@ -38,9 +38,10 @@ const machineListener = "machines"
 
 // newBroker makes the broker that the options ask for; m is nil where no machine proves who it is. accept is called with each
 // message before it is acknowledged, onUp whenever an external broker is connected: it
-// may have lost what it retained.
+// may have lost what it retained. fit fails while accept can take nothing.
 func (c *CO) newBroker(
 	m *coidentity.Machines, accept func(context.Context, access.Identity, broker.Message) error, onUp func(context.Context),
+	fit func(context.Context) error,
 ) (centralBroker, error) {
 	if !c.external() {
 		listeners := append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: c.opts.MQTT}}, c.opts.Listeners...)
@@ -83,6 +84,6 @@ func (c *CO) newBroker(
 			// Each replica gets them: which one has the reader, nobody else knows.
 			{Filter: topic.ForCommand(topic.SiteLive, "+", topic.AnyCommand), Delivery: external.State},
 		},
-		Accept: accept, OnUp: onUp, Logger: c.log, Registerer: c.opts.Registerer,
+		Accept: accept, OnUp: onUp, Fit: fit, Logger: c.log, Registerer: c.opts.Registerer,
 	})
 }

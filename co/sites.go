@@ -39,7 +39,7 @@ type sites struct {
 // on by itself. They are stopped in the reverse order.
 func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 	in := inbound.New()
-	b, err := c.newBroker(s.machines, in.Accept, in.Connected)
+	b, err := c.newBroker(s.machines, in.Accept, in.Connected, s.db.Feed.Ready)
 	if err != nil {
 		return nil, err
 	}

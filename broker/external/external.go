@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -71,7 +73,11 @@ type Options struct {
 	Accept func(ctx context.Context, from access.Identity, m client.Message) error
 	// OnUp is called each time that the broker is connected: it may have lost what it
 	// retained. ctx ends with the connection. May be nil.
-	OnUp       func(ctx context.Context)
+	OnUp func(ctx context.Context)
+	// Fit fails where Accept could take nothing, such as without a database. It is asked each
+	// 2 s, and failing it for 4 s is failing it: then the connection is ended, so that the broker gives
+	// the Stream messages to other programs, and made again when Fit has no error. Nil: nobody asks.
+	Fit        func(ctx context.Context) error
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // may be nil
 }
@@ -85,6 +91,8 @@ type Broker struct {
 	main     *client.Client
 	retainer *client.Client // nil where no Source is Kept
 	gauge    prometheus.GaugeFunc
+
+	unfit atomic.Bool // Fit has failed
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -126,6 +134,7 @@ func New(o Options) (*Broker, error) {
 	}
 	base := client.Options{URLs: o.URLs, Username: o.Username, Password: o.Password, TLS: o.TLS, KeepAlive: o.KeepAlive, Logger: b.log}
 	main := base
+	main.Dial = b.dial
 	main.ClientID, main.Subscriptions, main.Handle = o.ClientID, streams, b.handle
 	main.OnUp = func(ctx context.Context, _ string) {
 		b.log.InfoContext(ctx, "external broker is connected")
@@ -167,6 +176,9 @@ func (b *Broker) Start(ctx context.Context) error {
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b.stop = stop
 	b.wg.Go(func() { b.retry(run) })
+	if b.o.Fit != nil {
+		b.wg.Go(func() { b.judge(run) })
+	}
 	if err := b.main.Start(ctx); err != nil {
 		return err
 	}
@@ -174,6 +186,36 @@ func (b *Broker) Start(ctx context.Context) error {
 		return b.retainer.Start(ctx)
 	}
 	return nil
+}
+
+// fitEvery is how often Fit is asked, and fitWithin bounds its answer.
+const (
+	fitEvery  = 2 * time.Second
+	fitWithin = 4 * time.Second
+)
+
+// judge asks Fit until ctx ends, and ends the connection or lets it be made.
+func (b *Broker) judge(ctx context.Context) {
+	for retry.Sleep(ctx, fitEvery) == nil {
+		asked, cancel := context.WithTimeout(ctx, fitWithin)
+		err := b.o.Fit(asked)
+		cancel()
+		if ctx.Err() != nil || b.unfit.Swap(err != nil) == (err != nil) {
+			continue
+		}
+		if err != nil {
+			b.log.WarnContext(ctx, "nothing can be taken: the broker gives it to others", "err", err)
+		}
+		b.main.Reconnect()
+	}
+}
+
+// dial connects, but for a program that can take nothing.
+func (b *Broker) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if b.unfit.Load() {
+		return nil, protocol.Errorf(protocol.Unavailable, "this program can take nothing now")
+	}
+	return (&net.Dialer{KeepAlive: -1}).DialContext(ctx, network, address) // MQTT's is the keep-alive
 }
 
 // Up reports whether the broker is connected.

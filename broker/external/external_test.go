@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -318,4 +319,56 @@ func send(t *testing.T, c *client.Client, m client.Message) {
 	if err := c.Publish(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestUnfit has one of two replicas be unable to take anything for a while: the other one gets
+// every batch, and the first one its share again later.
+func TestUnfit(t *testing.T) {
+	t.Parallel()
+	m := mosquittotest.Start(t)
+	boxes := [2]*box{newBox(), newBox()}
+	var away atomic.Bool
+	first, err := external.New(external.Options{
+		URLs: []string{"tcp://" + m.Addr}, ClientID: "co-1", Sources: coSources, Logger: testLog(t),
+		Accept: func(ctx context.Context, _ access.Identity, msg client.Message) error {
+			return boxes[0].accept(ctx, msg)
+		},
+		Fit: func(ctx context.Context) error {
+			if away.Load() {
+				<-ctx.Done() // as a connection that nothing comes over
+				return ctx.Err()
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, first) })
+	connect(t, m, "co-2", func(ctx context.Context, _ access.Identity, msg client.Message) error {
+		return boxes[1].accept(ctx, msg)
+	}, nil)
+	until(t, "co-1 is connected", first.Up)
+	site := join(t, client.Options{URLs: []string{"tcp://" + m.Addr}, ClientID: "plant"})
+	batches := func(n int) {
+		for i := range n {
+			send(t, site, client.Message{Topic: "colony/v1/plant/up", Payload: fmt.Appendf(nil, "%d", i), QoS: 1})
+		}
+	}
+	away.Store(true)
+	until(t, "co-1 has left", func() bool { return !first.Up() })
+	batches(20)
+	for range 20 {
+		boxes[1].next(t)
+	}
+	if n := len(boxes[0].c); n > 0 {
+		t.Errorf("%d batches went to a replica that had left", n)
+	}
+	away.Store(false)
+	until(t, "co-1 is connected again", first.Up)
+	batches(20)
+	boxes[0].next(t)
 }
