@@ -81,6 +81,7 @@ type co struct {
 	taken    map[command.ID][]command.Taken
 	results  map[command.ID]map[protocol.NodeID][]command.Result
 	frames   map[command.ID][]command.Frame
+	came     map[command.ID][]time.Time // when each of them did
 	states   map[string]lifecycle.State
 	moves    map[string][]lifecycle.State // of the deployment on a node, each once
 	known    map[protocol.NodeID]bool     // whose inventory came
@@ -98,7 +99,7 @@ func newCO(t *testing.T) *co {
 	c := &co{
 		t: t, keys: signtest.New(t, 1), root: filepath.Join(t.TempDir(), "root.pub"), addr: "127.0.0.1:0", decode: stream.NewDecoder(1),
 		clock: time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC), since: time.Now(), // far from that of the machine
-		taken: map[command.ID][]command.Taken{}, results: map[command.ID]map[protocol.NodeID][]command.Result{}, frames: map[command.ID][]command.Frame{}, states: map[string]lifecycle.State{}, known: map[protocol.NodeID]bool{}, moves: map[string][]lifecycle.State{}, versions: map[string]string{}, restricted: map[protocol.NodeID]restriction.Report{},
+		taken: map[command.ID][]command.Taken{}, results: map[command.ID]map[protocol.NodeID][]command.Result{}, frames: map[command.ID][]command.Frame{}, states: map[string]lifecycle.State{}, known: map[protocol.NodeID]bool{}, moves: map[string][]lifecycle.State{}, versions: map[string]string{}, restricted: map[protocol.NodeID]restriction.Report{}, came: map[command.ID][]time.Time{},
 	}
 	encoded, err := keyfile.EncodePublic(c.keys.Root())
 	if err != nil {
@@ -167,6 +168,7 @@ func (c *co) accept(ctx context.Context, from access.Identity, m broker.Message)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.frames[command.ID(tp.Tail)] = append(c.frames[command.ID(tp.Tail)], f)
+		c.came[command.ID(tp.Tail)] = append(c.came[command.ID(tp.Tail)], time.Now())
 		return nil
 	case topic.Up:
 		return c.batch(ctx, from.Site, m.Payload)

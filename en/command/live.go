@@ -11,8 +11,12 @@ import (
 	wire "github.com/colonyfleet/colony/protocol/command"
 )
 
-// frameBytes is from which size on a frame is sent at once.
-const frameBytes = 8 << 10
+const (
+	// frameBytes and leastFrame bound from which size on a frame is sent at once: half of what there is credit for, so that over a slow way little
+	// waits in one frame for its turn.
+	frameBytes = 8 << 10
+	leastFrame = 2 << 10
+)
 
 // lease is how long a live command goes on after a Credit.
 const lease = wire.LeaseMillis * time.Millisecond
@@ -106,17 +110,25 @@ func (l *Live) watch() {
 
 // Send adds an item, encoded. It waits for credit. An error ends the execution.
 func (l *Live) Send(item []byte) error {
-	if len(l.frame.Data) > 0 && len(l.frame.Data)+len(item) > frameBytes {
+	most := l.most()
+	if len(l.frame.Data) > 0 && len(l.frame.Data)+len(item) > most {
 		if err := l.Flush(); err != nil {
 			return err
 		}
 	}
 	l.frame.Data = append(l.frame.Data, item...)
 	l.frame.Items++
-	if len(l.frame.Data) >= frameBytes {
+	if len(l.frame.Data) >= most {
 		return l.Flush()
 	}
 	return l.ctx.Err()
+}
+
+// most returns from which size on a frame is sent at once.
+func (l *Live) most() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int(min(max((max(l.credit, l.sent)-l.sent)/2, leastFrame), frameBytes))
 }
 
 // Flush sends what was added, without waiting for more.

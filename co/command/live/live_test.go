@@ -306,7 +306,7 @@ func TestLost(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		c, _ := l.last()
-		if lost != 699+2001 || c.Bytes < total*size+16<<10 {
+		if lost != 699+2001 || c.Bytes < total*size+8<<10 {
 			t.Errorf("%d lost, credit of %d bytes where the node has sent %d", lost, c.Bytes, total*size)
 		}
 		end := frame("a", 2, 0)

@@ -1,20 +1,18 @@
 package live
 
-import (
-	"time"
-
-	"github.com/colonyfleet/colony/protocol/command"
-)
+import "time"
 
 const (
 	// firstWindow is what a node may send ahead of its reader before it is known how fast the way is, and on a slow one: more
-	// would show the past there. It holds two frames of usual size, and one line of the longest.
-	firstWindow = 24 << 10
+	// would show the past there. It holds some frames of the size that a node then sends.
+	firstWindow = 8 << 10
+	// longest holds a line of the longest.
+	longest = 20 << 10
 	// ahead is how long what a node may send ahead takes on its way.
 	ahead = 1500 * time.Millisecond
 	// measure is the least time that a rate is measured for.
 	measure = 500 * time.Millisecond
-	// quiet is after how long without a frame a node may send one of any size: it may wait with one, or what it sent got lost.
+	// quiet is after how long without a frame a node may send a line of any size: it may wait with one, or what it sent got lost.
 	quiet = 10 * time.Second
 )
 
@@ -48,7 +46,7 @@ func (w *window) now(at, opened time.Time, idle bool) uint64 {
 		since = w.last
 	}
 	if idle && at.Sub(since) >= quiet {
-		return max(w.size, command.MaxFrame)
+		return max(w.size, longest)
 	}
 	return max(w.size, firstWindow)
 }

@@ -70,20 +70,20 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestQuietWindow lets a node send a frame of any size once it was quiet for a while, as it may wait with one.
+// TestQuietWindow lets a node send a line of any size once it was quiet for a while, as it may wait with one.
 func TestQuietWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, h, r, stop := kept(t, 1)
 		synctest.Wait()
-		if c, _ := l.last(); c.Bytes < 17<<10 || c.Bytes > 32<<10 {
+		if c, _ := l.last(); c.Bytes < 4<<10 || c.Bytes > 10<<10 {
 			t.Errorf("the first credit is %d bytes", c.Bytes)
 		}
 		accept(t, h, frame("gw-1", 1, 1000))
 		r.Take()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		if c, _ := l.last(); c.Bytes < 64<<10 || c.Bytes > 80<<10 {
+		if c, _ := l.last(); c.Bytes < 18<<10 || c.Bytes > 24<<10 {
 			t.Errorf("after 20 s without a frame the credit is %d bytes", c.Bytes)
 		}
 		stop()
