@@ -39,7 +39,7 @@ type follower struct {
 	p       *printer
 	flags   *flags
 	last    map[output]reached
-	counted map[output]uint64         // lines in gaps since the stream was opened again; they are of no stream
+	counted map[output]uint64        // lines in gaps since the stream was opened again; they are of no stream
 	away    map[protocol.NodeID]bool // nodes that are asked again
 	began   bool
 	heard   time.Time // the last event

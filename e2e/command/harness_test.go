@@ -69,7 +69,6 @@ type co struct {
 	addr   string
 	stop   func() // ends the broker
 	root   string // the file of its public root key
-	stop   func() // ends its broker
 	decode *stream.Decoder
 
 	mu       sync.Mutex // protects what follows

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ type link struct {
 	t    *testing.T
 	rate int // bytes a second
 	got  []arrival
+	sent atomic.Int64 // how many
 }
 
 type arrival struct {
@@ -33,6 +35,7 @@ func (l *link) Send(item []byte) error {
 		l.t.Error(err)
 	}
 	l.got = append(l.got, arrival{line, time.Now()})
+	l.sent.Add(1)
 	return nil
 }
 
@@ -70,12 +73,12 @@ func (l *link) counted() (last int) {
 // text is that of a line of 100 bytes.
 func text(n int) string { return fmt.Sprintf("%-99s", fmt.Sprintf("line %d", n)) }
 
-// TestFollowerSeesNow follows a container that writes 1 MB/s for a hundred seconds, over a link of 8 kB/s: what arrives is seconds old, after the
+// TestFollowerSeesNow follows a container that writes 1 MB/s for twenty seconds, over a link of 8 kB/s: what arrives is seconds old, after the
 // lines of before, and what is left out is counted.
 func TestFollowerSeesNow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const past, lines = 1000, 1_000_000
+		const past, lines = 1000, 200_000
 		source := func(yield func(Line, error) bool) {
 			for n := 1; n <= past; n++ {
 				if !yield(Line{wire.LogLine{Text: text(n)}, true}, nil) {
@@ -110,7 +113,7 @@ func TestFollowerSeesNow(t *testing.T) {
 				t.Fatalf("line %d is %s old when it arrives", a.number(t), age)
 			}
 		}
-		if shown < 5000 {
+		if shown < 500 {
 			t.Errorf("%d new lines arrived, want what the link carries", shown)
 		}
 	})
@@ -165,8 +168,8 @@ func TestPastWaits(t *testing.T) {
 		read := 0
 		source := func(yield func(Line, error) bool) {
 			for read = 1; read <= 5000; read++ {
-				if read > len(to.got)+ahead+2 {
-					t.Errorf("line %d is read when %d were sent", read, len(to.got))
+				if sent := int(to.sent.Load()); read > sent+ahead+2 {
+					t.Errorf("line %d is read when %d were sent", read, sent)
 				}
 				if !yield(Line{wire.LogLine{Text: text(read)}, true}, nil) {
 					return
