@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/colonyfleet/colony/lo/nodes"
@@ -13,51 +12,18 @@ import (
 // maxReason bounds the reason in a DesiredRefused event, in bytes; the rest is cut.
 const maxReason = 4 << 10
 
-// A ruleFault is why the data rules of a desired state are not wholly in force. Its
-// methods may be called concurrently.
-type ruleFault struct {
-	mu     sync.Mutex           // protects what follows
-	of     protocol.SiteDesired // whose rules DataRules returned last
-	reason string               // "": they are in force, as far as is known
-}
-
-// request notes that the rules of m are to come into force.
-func (f *ruleFault) request(m protocol.SiteDesired) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.of.Position != m.Position {
-		f.reason = ""
-	}
-	f.of = m
-}
-
-// set notes why they did not, and reports whether it is the first reason for them.
-func (f *ruleFault) set(reason string) (first bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	first = f.reason == ""
-	f.reason = reason
-	return first
-}
-
-func (f *ruleFault) get() (of protocol.SiteDesired, reason string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.of, f.reason
-}
-
 // DataRules returns the data rules of the desired state in force; ok is false if
 // there is none. The caller puts them into force, and calls RulesFault if it cannot.
 func (s *Site) DataRules() (rules []protocol.DataRule, ok bool) {
 	m, ok := s.opts.Desired.Current()
-	s.ruleFault.request(m)
+	s.ruleFault.Request(m)
 	return m.Data, ok
 }
 
 // RulesFault says why what DataRules returned last is not wholly in force. The Loop
 // reports the first reason to the CO.
 func (s *Site) RulesFault(reason string) {
-	if s.ruleFault.set(reason) {
+	if s.ruleFault.Set(reason) {
 		s.due.Notify()
 	}
 }
@@ -65,7 +31,7 @@ func (s *Site) RulesFault(reason string) {
 // reportRuleFault reports data rules that are not wholly in force, once for each
 // position of the desired state.
 func (l *Loop) reportRuleFault(ctx context.Context, now time.Time) error {
-	m, reason := l.site.ruleFault.get()
+	m, reason := l.site.ruleFault.Get()
 	if reason == "" || l.state.RulesRefused == m.Position {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/lo/control/rulefault"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/rivals"
 	"github.com/colonyfleet/colony/protocol"
@@ -30,7 +31,7 @@ type Site struct {
 	restored nodes.Site // as Open found it; the Loop goes on with a copy
 	fresh    bool       // Open found no record: it is a new site, or its disk was lost
 
-	ruleFault ruleFault
+	ruleFault rulefault.Fault
 	names     *rivals.Names // which gateways use the names of the nodes
 
 	// due is notified when there may be something in dirty or all for the Loop.
