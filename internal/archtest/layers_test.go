@@ -200,6 +200,7 @@ var packages = map[string]layer{
 	"co/repo/git":               adapter,
 	"co/repo/git/lastchange":    logic,
 	"co/repo/git/names":         logic,
+	"co/repo/git/progress":      logic,
 	"co/inbound":                adapter,
 	"co/ingest":                 adapter,
 	"co/presence":               adapter,

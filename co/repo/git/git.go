@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/repo/address"
+	"github.com/colonyfleet/colony/co/repo/git/progress"
 	"github.com/colonyfleet/colony/internal/childproc"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/protocol"
@@ -50,6 +51,8 @@ type call struct {
 	args  []string
 	env   []string
 	stdin []byte
+	// progress says that git prints how far it is: the timeout is then for each step, and transferTimeout for all.
+	progress bool
 	// held, unless nil, stays open for as long as git and what it starts runs.
 	held *os.File
 }
@@ -172,7 +175,7 @@ func (g git) environment() []string {
 // run runs git and returns what it printed. A failure is a *gitError, or the
 // context's error where that is the reason.
 func (g git) run(ctx context.Context, c call) ([]byte, error) {
-	limited, cancel := context.WithTimeout(ctx, g.timeout)
+	limited, watch, cancel := progress.New(ctx, g.timeout, max(g.timeout, transferTimeout))
 	defer cancel()
 	args := c.args
 	if c.dir != "" {
@@ -191,6 +194,9 @@ func (g git) run(ctx context.Context, c call) ([]byte, error) {
 	}
 	stdout, stderr := limitedBuffer{limit: maxOutput}, limitedBuffer{limit: 64 << 10, cut: true}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if c.progress {
+		cmd.Stderr = &progress.Writer{To: &stderr, Moved: watch.Moved}
+	}
 	// A process group, so that the helpers of git end with it; and the kernel ends
 	// it with this process, so that no git works in a cache that another process has acquired.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -203,7 +209,7 @@ func (g git) run(ctx context.Context, c call) ([]byte, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case limited.Err() != nil:
-		err = fmt.Errorf("no answer within %s", g.timeout)
+		err = context.Cause(limited)
 	}
 	return nil, &gitError{cache: c.cache, command: subcommand(c.args), stderr: string(stderr.b), err: err}
 }

@@ -14,6 +14,8 @@ const (
 	maintainEvery = 200
 	// maintainTimeout bounds one run of git in it.
 	maintainTimeout = 10 * time.Minute
+	// transferTimeout bounds a fetch that goes on, as the first one of a large repository.
+	transferTimeout = time.Hour
 )
 
 // written counts a fetch or a commit. The caller has entered.

@@ -138,8 +138,8 @@ func (r *Repo) remoteHead(ctx context.Context) (string, error) {
 func (r *Repo) fetch(ctx context.Context, dir string) error {
 	r.cache.RLock()
 	defer r.cache.RUnlock()
-	_, err := r.git.run(ctx, call{dir: dir, args: []string{
-		"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--",
+	_, err := r.git.run(ctx, call{dir: dir, progress: true, args: []string{
+		"fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--",
 		r.opts.Remote, "+refs/heads/" + r.opts.Branch + ":" + remoteRef,
 	}})
 	return err
