@@ -124,6 +124,9 @@ func (c *CO) start(ctx context.Context) error {
 	if err := c.startRemoteWrite(s); err != nil {
 		return err
 	}
+	if err := c.startWebhooks(s); err != nil {
+		return err
+	}
 	return c.startHTTP(s, sites, checkpoints)
 }
 

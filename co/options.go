@@ -23,6 +23,7 @@ import (
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/registry/storage/objects"
 	"github.com/colonyfleet/colony/co/repo/git"
+	"github.com/colonyfleet/colony/co/webhook"
 )
 
 // Options configure a CO. The yaml keys are those of its configuration file.
@@ -53,8 +54,8 @@ type Options struct {
 	Git GitOptions `yaml:"git"`
 	// Import says where application packages may be imported from.
 	Import ImportOptions `yaml:"import,omitempty"`
-	// RemoteWrite sends numbers of machine data to Prometheus.
-	RemoteWrite RemoteWriteOptions `yaml:"remoteWrite,omitempty"`
+	// OutputOptions say what the CO sends to other systems.
+	OutputOptions `yaml:",inline"`
 	// RegistryOptions are about the CO's own OCI registry.
 	RegistryOptions `yaml:",inline"`
 	// PlainHTTP lists those of Import.Registries, host or host:port, without TLS.
@@ -78,6 +79,14 @@ type Process struct {
 	Version    string
 	Logger     *slog.Logger
 	Registerer *prometheus.Registry
+}
+
+// OutputOptions say what the CO sends to other systems.
+type OutputOptions struct {
+	// RemoteWrite sends numbers of machine data to Prometheus.
+	RemoteWrite RemoteWriteOptions `yaml:"remoteWrite,omitempty"`
+	// Webhooks are where events are posted.
+	Webhooks []webhook.Hook `yaml:"webhooks,omitempty"`
 }
 
 // RegistryOptions are about the CO's own OCI registry.
@@ -295,7 +304,7 @@ func (o Options) Validate() error {
 	if err := o.Import.sources("registry.colony").Check(); err != nil {
 		errs = append(errs, fmt.Errorf("import: %w", err))
 	}
-	errs = append(errs, o.RemoteWrite.validate(), o.Retention.validate(), o.Access.validate(o.Identity), o.Identity.validate(len(o.Broker.URLs) > 0))
+	errs = append(errs, o.RemoteWrite.validate(), webhook.Validate(o.Webhooks), o.Retention.validate(), o.Access.validate(o.Identity), o.Identity.validate(len(o.Broker.URLs) > 0))
 	if o.Logger == nil {
 		errs = append(errs, errors.New("no logger"))
 	}
