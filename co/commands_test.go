@@ -507,7 +507,7 @@ func TestLogs(t *testing.T) {
 		if err := protocol.Unmarshal(c.Args, &req); err != nil || req.Tail != 5 || req.Grep != "a.b" || req.SinceMillis != 600_000 || req.Container != "nginx" || req.Stream != "stderr" || len(c.Nodes) != 2 {
 			t.Errorf("asked for %+v of %v: %v", req, c.Nodes, err)
 		}
-		if n := lo.credit(c.ID); n.End || n.Bytes < 17<<10 {
+		if n := lo.credit(c.ID); n.End || n.Bytes < 8<<10 {
 			t.Errorf("credit %+v", n)
 		}
 		lo.send(c.ID, frame(1, "gw-1", false, command.LogLine{Component: "web", Container: "nginx", UnixMillis: 1700000000000, Text: "one"}, command.LogLine{Container: "db", Text: "two", CutBytes: 9, UnixMillis: 1700000000001}))
