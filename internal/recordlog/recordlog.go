@@ -258,13 +258,26 @@ func (l *Log) Append(bodies ...[]byte) error {
 		n, continues = n+1, flagContinues
 	}
 	if _, err := l.file.WriteAt(b, l.size); err != nil {
-		if l.file.Truncate(l.size) != nil {
-			l.broken.Store(true)
-		}
+		l.undo()
 		return fmt.Errorf("append to %s: %w", l.o.Identity, err)
 	}
 	l.size, l.next = l.size+int64(len(b)), n
 	return nil
+}
+
+// undo takes back what a failed Append has written. The caller holds mu.
+func (l *Log) undo() {
+	end := l.size
+	if l.next == 1 { // a log without records has its seal alone to say that it is whole: it is put back, in bytes that the file has
+		if _, err := l.file.WriteAt(l.seal(nil, 0), end); err != nil {
+			l.broken.Store(true)
+			return
+		}
+		end += recordHead
+	}
+	if l.file.Truncate(end) != nil {
+		l.broken.Store(true)
+	}
 }
 
 // Sync makes durable what was appended before the call. When it fails the log is

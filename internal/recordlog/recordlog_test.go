@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/disk/simdisk"
 	"github.com/colonyfleet/colony/internal/statefile"
 )
 
@@ -369,6 +371,35 @@ func TestKept(t *testing.T) {
 		_, got, found := reopen(t, o)
 		if sealed := len(content) == len(b); len(got) != 3 || found.Damage == nil || found.Damage.Kept != sealed || found.Damage.Lost != 0 {
 			t.Errorf("sealed %v: %d records, %+v", sealed, len(got), found.Damage)
+		}
+	}
+}
+
+// An append that finds the disk full takes the place of the seal: the program may end right behind it.
+func TestAnAppendThatFindsTheDiskFullLeavesNoDamage(t *testing.T) {
+	for records := range 2 {
+		for room := range int64(40) {
+			d := simdisk.New(1)
+			if err := d.MkdirAll("/l", 0o700); err != nil {
+				t.Fatal(err)
+			}
+			o := options("/l")
+			o.Disk = d
+			l, _, _ := reopen(t, o)
+			for range records {
+				if err := errors.Join(l.Append([]byte("first")), l.Sync()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.Space(room)
+			if err := l.Append(make([]byte, 200)); !disk.IsFull(err) {
+				t.Fatalf("an append with room for %d bytes: %v", room, err)
+			}
+			d.Restart(false)
+			d.Space(-1)
+			if _, got, found := reopen(t, o); found.Damage != nil || found.Torn > 0 || len(got) != records {
+				t.Errorf("%d records, room for %d bytes: %+v, and %q is there", records, room, found, got)
+			}
 		}
 	}
 }
