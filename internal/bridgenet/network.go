@@ -113,12 +113,16 @@ func (n *Networks) load(f statefile.File, v any) (found bool, err error) {
 	defer n.files.Unlock()
 	found, err = f.Load(func(b []byte) error { return json.Unmarshal(b, v) })
 	if d, ok := errors.AsType[*statefile.Damage](err); ok {
-		if n.damaged != nil {
-			n.damaged(d)
-		}
+		n.report(d)
 		return false, nil
 	}
 	return found, err
+}
+
+func (n *Networks) report(d *statefile.Damage) {
+	if n.damaged != nil {
+		n.damaged(d)
+	}
 }
 
 // NetNS returns the path of a container's network namespace.

@@ -14,15 +14,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/internal/netns"
+	"github.com/colonyfleet/colony/internal/statefile"
 )
 
 // lineBreak is what the plugin host-local writes between the container and its interface.
 const lineBreak = "\r\n"
 
 // A reservation is a file of the plugin host-local: its name is an address, its content
-// the container that has it, and the interface. It has no checksum.
+// the container that has it, and the interface. It has no checksum. What is no regular file,
+// such as a FIFO, has no content.
 type reservation struct {
 	bridge  string
 	ip      netip.Addr
@@ -71,9 +74,9 @@ func (n *Networks) reservations(bridge string) ([]reservation, error) {
 			continue // the lock, and the address that was given last
 		}
 		r := reservation{bridge: bridge, ip: ip, path: filepath.Join(n.ipam(bridge), entry.Name())}
-		if r.content, err = os.ReadFile(r.path); errors.Is(err, fs.ErrNotExist) {
+		if r.content, err = disk.ReadFile(disk.OS, r.path); errors.Is(err, fs.ErrNotExist) {
 			continue // released meanwhile
-		} else if err != nil {
+		} else if err != nil && !errors.Is(err, disk.ErrIrregular) {
 			return nil, err
 		}
 		out = append(out, r)
@@ -197,22 +200,32 @@ func (s *sweep) settle(ctx context.Context, r reservation) error {
 }
 
 // replace puts content in the place of that of a reservation, or removes it where content
-// is nil. One that the plugins changed meanwhile stays.
+// is nil. One that the plugins changed meanwhile stays. One that is no regular file is reported
+// as damaged: the plugins, too, would wait for what they read of a FIFO.
 func (n *Networks) replace(r reservation, content []byte) error {
 	lock, err := filelock.Acquire(filepath.Join(n.ipam(r.bridge), "lock")) // the plugin's
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	now, err := os.ReadFile(r.path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Equal(now, r.content) {
+	now, err := disk.ReadFile(disk.OS, r.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Equal(now, r.content):
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, disk.ErrIrregular):
+		if err := os.Remove(r.path); err != nil {
+			return err
+		}
+		n.report(&statefile.Damage{
+			Identity: statefile.Identity{Role: "en/reservation", Name: r.ip.String()}, Path: r.path, Removed: true, Kept: true, Err: err,
+		})
+	case err != nil:
 		return err
+	case content == nil:
+		return os.Remove(r.path)
 	}
 	if content == nil {
-		return os.Remove(r.path)
+		return nil
 	}
 	return os.WriteFile(r.path, content, 0o600)
 }

@@ -1,16 +1,19 @@
 package bridgenet
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/internal/netns"
+	"github.com/colonyfleet/colony/internal/statefile"
 )
 
 // reserved returns who has which address, by the files of the plugin.
@@ -67,6 +70,19 @@ func TestDamagedReservations(t *testing.T) {
 		if diff := cmp.Diff(right, w.reserved()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+
+	// No regular file: the plugins, too, would wait for what they read of it.
+	var reported []string
+	w.n.damaged = func(d *statefile.Damage) { reported = append(reported, d.Name) }
+	for _, path := range []string{filepath.Join(dir, ip), other} {
+		if err := errors.Join(os.RemoveAll(path), syscall.Mkfifo(path, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.sweep(w.key)
+	if diff := cmp.Diff(right, w.reserved()); diff != "" || len(reported) != 2 {
+		t.Errorf("FIFOs: reported are %q (-want +got):\n%s", reported, diff)
 	}
 
 	// The attachment is lost, too: which address the container has is not known.
