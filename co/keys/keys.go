@@ -100,7 +100,7 @@ func openTrust(dir string) (sign.Trust, error) {
 		return sign.Trust{}, err
 	}
 	path := filepath.Join(dir, KeySet)
-	b, err := os.ReadFile(path)
+	b, err := disk.ReadFile(disk.OS, path)
 	if err != nil {
 		return sign.Trust{}, fmt.Errorf("read key set: %w", err)
 	}

@@ -88,7 +88,7 @@ func Public(path string) (ed25519.PublicKey, error) {
 }
 
 func block(path, kind string) ([]byte, error) {
-	b, err := os.ReadFile(path)
+	b, err := disk.ReadFile(disk.OS, path)
 	if err != nil {
 		return nil, fmt.Errorf("read key: %w", err)
 	}

@@ -7,9 +7,14 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 func TestKeys(t *testing.T) {
@@ -72,5 +77,21 @@ func TestKeys(t *testing.T) {
 	}
 	if _, err := Private(secret); err == nil {
 		t.Error("a private key that others may read was taken")
+	}
+}
+
+// TestFIFOForKey puts a FIFO in the place of a key: it is refused by name, and nobody waits for its other end.
+func TestFIFOForKey(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.key")
+	if err := syscall.Mkfifo(path, PrivatePerm); err != nil {
+		t.Fatal(err)
+	}
+	_, private := Ensure(path)
+	_, public := Public(path)
+	for _, err := range []error{private, public} {
+		if !errors.Is(err, disk.ErrIrregular) || !strings.Contains(err.Error(), path) {
+			t.Errorf("a FIFO as a key: %v", err)
+		}
 	}
 }

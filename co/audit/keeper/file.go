@@ -12,6 +12,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/keyfile"
 )
 
@@ -65,7 +66,7 @@ func (r *Reader) Checkpoints() (list []audit.Checkpoint, bad int, err error) {
 	if r.read != nil && os.SameFile(r.read, info) && r.read.Size() == info.Size() && r.read.ModTime().Equal(info.ModTime()) {
 		return r.list, r.bad, nil
 	}
-	b, err := os.ReadFile(r.file)
+	b, err := disk.ReadFile(disk.OS, r.file)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the checkpoints of the audit: %w", err)
 	}

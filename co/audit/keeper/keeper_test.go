@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -101,12 +103,26 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestFIFOForCheckpoints puts a FIFO in the place of the checkpoints: it is refused by name, and nobody waits for its other end.
+func TestFIFOForCheckpoints(t *testing.T) {
+	t.Parallel()
+	_, key, err := ed25519.GenerateKey(nil)
+	file := filepath.Join(t.TempDir(), "checkpoints.jsonl")
+	if err := errors.Join(err, syscall.Mkfifo(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := keeper.NewReader(file, key).Checkpoints(); !errors.Is(err, disk.ErrIrregular) || !strings.Contains(err.Error(), file) {
+		t.Errorf("a FIFO as the checkpoints: %v", err)
+	}
+}
+
 // TestKey damages the key, and lets others read it: it is put aside with what it signed, and the CO goes on.
 func TestKey(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	for name, harm := range map[string]func(path string) error{
 		"damaged": func(path string) error { return os.Truncate(path, 0) },
+		"a FIFO":  func(path string) error { return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)) },
 		"open":    func(path string) error { return os.Chmod(path, 0o644) }, //nolint:gosec // that is the fault
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"os"
 	"path/filepath"
 
 	"github.com/colonyfleet/colony/co/repo/git/names"
@@ -107,7 +106,7 @@ func (r *Repo) save(ctx context.Context, c *lastchange.Index) {
 
 // savedChanges returns what an earlier process saved, or nothing where that is not whole.
 func (r *Repo) savedChanges() *lastchange.Index {
-	b, err := os.ReadFile(r.changesPath())
+	b, err := disk.ReadFile(disk.OS, r.changesPath())
 	digest, b, _ := bytes.Cut(b, []byte("\n"))
 	c := &lastchange.Index{}
 	if err != nil || protocol.Digest(digest) != protocol.DigestOf(b) || json.Unmarshal(b, c) != nil || names.Commit(c.Head) != nil {

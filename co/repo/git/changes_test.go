@@ -3,6 +3,8 @@ package git
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"syscall"
 	"testing"
 )
 
@@ -65,5 +67,14 @@ func TestWriteIsFollowedWithoutHistory(t *testing.T) {
 	commit := put(t, r, "a", "3")
 	if saved := r.savedChanges(); saved.Head != commit || saved.Commits["a"] != commit {
 		t.Errorf("saved is %.12s, written was %.12s", saved.Head, commit)
+	}
+	must(t, os.Remove(r.changesPath()))
+	must(t, syscall.Mkfifo(r.changesPath(), 0o600)) // whoever opens it would wait for its other end
+	if saved := r.savedChanges(); saved.Head != "" {
+		t.Errorf("saved in a FIFO is %.12s", saved.Head)
+	}
+	r.saveChanges(t.Context())
+	if saved := r.savedChanges(); saved.Head != commit {
+		t.Errorf("saved in the place of a FIFO is %.12s, written was %.12s", saved.Head, commit)
 	}
 }
