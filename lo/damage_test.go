@@ -50,3 +50,50 @@ func TestDamagedState(t *testing.T) {
 		stopLO(t, l)
 	}
 }
+
+// TestMissingStores removes each store of a site as a whole: the LO starts, and says once that it is missing and that it
+// is not known what is lost. Without a note, as after an upgrade, and at a new site it says nothing.
+func TestMissingStores(t *testing.T) {
+	t.Parallel()
+	c, dir := newFakeCO(t), t.TempDir()
+	c.want(site1(1, "1", protocol.Policy{}))
+	run := func() (damaged []protocol.Loss) {
+		t.Helper()
+		l := startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
+		defer stopLO(t, l)
+		for _, e := range events(t, l) {
+			if e.Kind != protocol.StateDamaged {
+				continue
+			}
+			var loss protocol.Loss
+			if err := protocol.Unmarshal(e.Body, &loss); err != nil {
+				t.Fatal(err)
+			}
+			damaged = append(damaged, loss)
+		}
+		return damaged
+	}
+	if got := run(); len(got) > 0 {
+		t.Fatalf("a new site reports %+v", got)
+	}
+	stores := []string{"sessions", "retained/messages.log", "datarules.cbor", "down"}
+	for i, name := range stores {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			got := run()
+			if len(got) != i+1 || !got[i].Uncounted {
+				t.Errorf("without %s: %+v", name, got)
+			}
+		}
+	}
+	for _, name := range append(stores, "state/begun.json") {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := run(); len(got) != len(stores) {
+		t.Errorf("without a note: %+v", got)
+	}
+}

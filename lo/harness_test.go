@@ -379,17 +379,26 @@ func history(t *testing.T, l *LO) []protocol.DeploymentStatus {
 // kinds counts the events in the journal by kind.
 func kinds(t *testing.T, l *LO) map[protocol.EventKind]int {
 	t.Helper()
+	out := map[protocol.EventKind]int{}
+	for _, e := range events(t, l) {
+		out[e.Kind]++
+	}
+	return out
+}
+
+// events returns the events in the journal.
+func events(t *testing.T, l *LO) (out []protocol.Event) {
+	t.Helper()
 	records, err := l.journal.Read(0, 10_000, 64<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[protocol.EventKind]int{}
 	for _, r := range records {
 		var e protocol.Event
 		if err := protocol.Unmarshal(r.Body, &e); err != nil {
 			t.Fatal(err)
 		}
-		out[e.Kind]++
+		out = append(out, e)
 	}
 	return out
 }

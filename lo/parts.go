@@ -27,6 +27,7 @@ import (
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/lo/api"
+	"github.com/colonyfleet/colony/lo/begun"
 	"github.com/colonyfleet/colony/lo/cache"
 	"github.com/colonyfleet/colony/lo/clients"
 	"github.com/colonyfleet/colony/lo/control"
@@ -62,23 +63,29 @@ type parts struct {
 	group *stopper.Group
 
 	listener net.Listener // nil where there is no HTTP
-	journal  *journal.Journal
-	desired  *desired.Store
-	site     *control.Site
-	link     *link.Link
-	gate     *uplink.Gate
-	data     *data.Forwarder
-	broker   *broker.Broker
-	access   *devices.Access
-	devices  *clients.Devices
-	loop     *control.Loop
-	down     *downlink.Downlink
-	uplink   *uplink.Uplink
+	stored
+	site    *control.Site
+	link    *link.Link
+	gate    *uplink.Gate
+	data    *data.Forwarder
+	broker  *broker.Broker
+	access  *devices.Access
+	devices *clients.Devices
+	loop    *control.Loop
+	down    *downlink.Downlink
+	uplink  *uplink.Uplink
 	commanding
 	cache *cache.Cache // nil where there is no HTTP, or no registry
 
 	rootKey ed25519.PublicKey // of the fleet's key sets; nil: nothing is checked
 	proof
+}
+
+// stored are the events, the desired state, and which stores were begun, as the LO has them on disk.
+type stored struct {
+	journal *journal.Journal
+	desired *desired.Store
+	note    *begun.Note
 }
 
 // proof are the parts that prove who is who.
@@ -103,7 +110,7 @@ func (p *parts) start(ctx context.Context) error {
 	p.disk.Look()
 	for _, step := range []func(context.Context) error{
 		// The HTTP address first: a second LO on it fails before it changes anything.
-		p.listen, p.openJournal, p.openHolder, p.openSite, p.openIdentity, p.makeLink, p.openData, p.openCommands, p.startBroker, p.startEnrolment, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startImages, p.startHTTP, p.startSocket,
+		p.listen, p.openJournal, p.openHolder, p.openSite, p.openNote, p.openIdentity, p.makeLink, p.openData, p.openCommands, p.startBroker, p.startEnrolment, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startImages, p.startHTTP, p.startSocket,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -180,6 +187,22 @@ func (p *parts) openSite(ctx context.Context) error {
 		return err
 	}
 	p.site.Damaged(ctx, p.desired.Damage()...)
+	return nil
+}
+
+// openNote looks whether a store that an earlier run has begun is missing.
+func (p *parts) openNote(ctx context.Context) error {
+	note, damaged, err := begun.Open(p.opts.Disk, p.opts.StateDir, p.opts.Logger,
+		begun.Store{Role: "broker/sessions store", Path: "sessions"},
+		begun.Store{Role: "lo/data/retained", Path: "retained/messages.log"},
+		begun.Store{Role: "lo/datarules", Path: "datarules.cbor"},
+		begun.Store{Role: "lo/positions", Path: "down/positions"},
+	)
+	if err != nil {
+		return err
+	}
+	p.site.Damaged(ctx, damaged...)
+	p.note = note
 	return nil
 }
 
@@ -318,6 +341,7 @@ func (p *parts) startDownlink(ctx context.Context) error {
 	if m, ok := p.desired.Current(); ok {
 		delivery.SetRules(p.down, m)
 	}
+	p.group.Go("note of stores", p.note.Run) // the downlink's is the last that is begun
 	return nil
 }
 

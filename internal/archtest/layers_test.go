@@ -251,6 +251,7 @@ var packages = map[string]layer{
 	"lo/control/trim":      adapter,
 	"lo/identity":          adapter,
 	"lo/api":               adapter,
+	"lo/begun":             adapter,
 	"lo/api/local":         adapter,
 	"lo/reconciler":        logic,
 	"lo/rivals":            logic,

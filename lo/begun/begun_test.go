@@ -1,0 +1,106 @@
+package begun
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/disk/simdisk"
+)
+
+var stores = []Store{{Role: "a file", Path: "down/positions"}, {Role: "a directory", Path: "sessions"}, {Role: "never begun", Path: "other"}}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// begin makes a disk with two stores of which nothing is durable yet.
+func begin(t *testing.T, seed uint64) *simdisk.Disk {
+	t.Helper()
+	d := simdisk.New(seed)
+	for _, dir := range []string{"/s/state", "/s/down", "/s/sessions"} {
+		must(t, d.MkdirAll(dir, 0o700))
+	}
+	for _, path := range []string{"/s/down/positions", "/s/sessions/segment"} {
+		f, err := d.Open(path, os.O_CREATE|os.O_RDWR, 0o600)
+		must(t, err)
+		must(t, f.Close())
+	}
+	return d
+}
+
+// open returns the note and the roles of what is damaged.
+func open(t *testing.T, d disk.FS) (n *Note, damaged []string) {
+	t.Helper()
+	n, found, err := Open(d, "/s", slog.New(slog.DiscardHandler), stores...)
+	must(t, err)
+	for _, one := range found {
+		damaged = append(damaged, one.Role)
+	}
+	return n, damaged
+}
+
+func TestWhatWasBegunIsMissed(t *testing.T) {
+	t.Parallel()
+	d := begin(t, 1)
+	n, damaged := open(t, d)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	n.Run(ctx)
+	must(t, d.Remove("/s/down/positions"))
+	must(t, d.Remove("/s/sessions/segment")) // the directory alone is no store
+	n.Run(ctx)                               // it was removed while the site ran
+	n, again := open(t, d)
+	if want := []string{"a file", "a directory"}; len(damaged) > 0 || !slices.Equal(again, want) {
+		t.Errorf("missing are %q before there was a note, and then %q, want %q", damaged, again, want)
+	}
+	n.Run(ctx)
+	if _, damaged = open(t, d); len(damaged) > 0 {
+		t.Errorf("missing a second time are %q", damaged)
+	}
+}
+
+// A note that is damaged is reported, and nothing else.
+func TestDamagedNote(t *testing.T) {
+	t.Parallel()
+	d := begin(t, 1)
+	n, _ := open(t, d)
+	must(t, n.save())
+	f, err := d.Open("/s/"+noteFile, os.O_RDWR, 0)
+	must(t, err)
+	must(t, errors.Join(f.Truncate(9), f.Close()))
+	must(t, d.Remove("/s/down/positions"))
+	if _, damaged := open(t, d); !slices.Equal(damaged, []string{"lo/begun"}) {
+		t.Errorf("damaged are %q", damaged)
+	}
+}
+
+// A power cut at each operation of a save leaves no note of a store that it took away.
+func TestPowerCut(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		for cut, whole := 1, false; !whole; cut++ {
+			d := begin(t, seed)
+			n, _ := open(t, d)
+			d.CutAt(cut)
+			whole = n.save() == nil && !d.Off()
+			d.Restart(true)
+			_, err := d.Stat("/s/" + noteFile)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) || whole && err != nil {
+				t.Fatal(err)
+			}
+			if _, damaged := open(t, d); len(damaged) > 0 {
+				t.Errorf("seed %d, a cut at operation %d: missing are %s", seed, cut, strings.Join(damaged, ", "))
+			}
+		}
+	}
+}
