@@ -1,12 +1,15 @@
 package sessionlog
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/colonyfleet/colony/broker/sessions/state"
@@ -214,5 +217,33 @@ func TestTrimmedIsNoDamage(t *testing.T) {
 	}
 	if l.Trimmed(1) {
 		t.Error("a trimmed segment is known although no checkpoint can name it")
+	}
+}
+
+// unopened is a disk that does not open the mark now.
+type unopened struct {
+	disk.FS
+	cause error
+}
+
+func (d unopened) Open(path string, flag int, perm fs.FileMode) (disk.File, error) {
+	if filepath.Base(path) == markFile {
+		return nil, d.cause
+	}
+	return d.FS.Open(path, flag, perm)
+}
+
+// TestMarkThatCannotBeReadNow does not open the mark, as without a free descriptor: that is no damage, and it stays.
+func TestMarkThatCannotBeReadNow(t *testing.T) {
+	t.Parallel()
+	dir := filled(t)
+	for _, cause := range []error{syscall.EMFILE, syscall.EACCES} {
+		_, found, err := Open(unopened{disk.OS, cause}, dir, func([]byte) error { return nil }, func([]byte, state.Ref) error { return nil })
+		if !errors.Is(err, cause) || len(found.Damage) > 0 {
+			t.Errorf("%v: damage %v, error %v", cause, found.Damage, err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, markFile)); err != nil {
+			t.Errorf("after %v: %v", cause, err)
+		}
 	}
 }
