@@ -33,9 +33,9 @@ func (f *file) ReadAt(p []byte, off int64) (int, error) {
 func (f *file) WriteAt(p []byte, off int64) (int, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
-	data := slices.Clone(p)
+	data, wasOff := slices.Clone(p), f.d.off
 	if err := f.d.op("write", f.path); err != nil {
-		if f.d.off && f.d.cutAt == f.d.ops { // a part may have got into the cache
+		if !wasOff && f.d.off && f.d.cutAt == f.d.ops { // of the one that the power was cut on, a part may have got into the cache
 			f.ino.writes = append(f.ino.writes, write{off, data[:f.d.rng.IntN(len(data)+1)]})
 		}
 		return 0, err
