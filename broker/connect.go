@@ -58,7 +58,10 @@ func (b *Broker) connect(c *conn) (err error) {
 		c.Hold(-held)
 		b.report(c, packet.Connect, body, err)
 	}()
-	h, err := packet.ReadHeader(c)
+	var h packet.Header
+	if err = b.door.Secure(c.Raw(), c.listener.Name); err == nil {
+		h, err = packet.ReadHeader(c)
+	}
 	if err == nil {
 		err = b.checkHeader(h, int64(b.o.Limits.ConnectBytes))
 	}

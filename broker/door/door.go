@@ -4,9 +4,14 @@ package door
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/colonyfleet/colony/broker/layers"
@@ -65,7 +70,12 @@ func (d *Door) Open(ctx context.Context, spec listen.Spec) (*Listener, error) {
 				log.Warn("connect refused: the listener does not take this address", "remote", peer.String())
 			}
 		},
-		Enter:  d.enter,
+		Enter: d.enter,
+		TLSFailed: func(remote, why string) {
+			if why != io.EOF.Error() {
+				d.tlsFailed(spec.Name, remote, why)
+			}
+		},
 		Unread: func(err error) { log.Error("certificate not read", "err", err) },
 	})
 	if err != nil {
@@ -96,6 +106,29 @@ func (l *Listener) Accept() (net.Conn, *peers.Entry, error) {
 		_ = raw.SetDeadline(time.Now().Add(l.door.o.Limits.ConnectTimeout)) // a dead transport shows at the first read
 		return raw, entry, nil
 	}
+}
+
+// Secure has the TLS handshake of a connection of a listener done, within its deadline; without TLS it does nothing. The caller
+// closes the connection on an error, which is counted and in the log, but for a deadline that is over, and a client that has left.
+func (d *Door) Secure(conn net.Conn, listener string) error {
+	secure, ok := layers.Find[*tls.Conn](conn)
+	if !ok {
+		return nil
+	}
+	err := secure.Handshake()
+	switch {
+	case err == nil, errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+	default:
+		d.tlsFailed(listener, conn.RemoteAddr().String(), err.Error())
+	}
+	return err
+}
+
+// tlsFailed counts a client that did not get through TLS at a listener, and says so.
+func (d *Door) tlsFailed(listener, remote, why string) {
+	d.o.Metrics.Refused("connect", "tls")
+	address, _, _ := net.SplitHostPort(remote)
+	d.o.Refused.Warn("tls", address, why, "connect refused: the TLS handshake failed", "listener", listener, "remote", remote, "err", why)
 }
 
 // enter counts a connection by its socket; false if there is no room for it.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	ws "github.com/gorilla/websocket"
 
+	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -43,10 +45,26 @@ type Options struct {
 	// Logger gets at debug why connections end before their upgrade; nil: nobody does. Whoever
 	// reaches the port can cause it.
 	Logger *slog.Logger
+	// TLSFailed, if set, gets of each connection that has ended within TLS who it was, host:port, and why. It is called concurrently.
+	TLSFailed func(remote, why string)
+}
+
+// An errorLog has what the HTTP server says of its clients.
+type errorLog struct{ o Options }
+
+// Write takes one line.
+func (l errorLog) Write(line []byte) (int, error) {
+	text := strings.TrimSuffix(string(line), "\n")
+	if remote, why, ok := httpserver.HandshakeFailed(text); ok && l.o.TLSFailed != nil {
+		l.o.TLSFailed(remote, why)
+	}
+	l.o.Logger.Debug(text)
+	return len(line), nil
 }
 
 // Listen serves the requests that come in on l. Close ends both listeners.
 func Listen(l net.Listener, o Options) *Listener {
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	w := &Listener{
 		Listener: l,
 		upgrader: ws.Upgrader{
@@ -62,7 +80,7 @@ func Listen(l net.Listener, o Options) *Listener {
 	}
 	w.server = &http.Server{
 		Handler: w, ReadHeaderTimeout: o.Timeout, IdleTimeout: o.Timeout, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).Handler(), slog.LevelDebug),
+		ErrorLog: log.New(errorLog{o}, "", 0),
 	}
 	w.server.SetKeepAlivesEnabled(false) // who asks for anything else is not counted among the clients, and leaves
 	w.wg.Go(func() {

@@ -34,12 +34,18 @@ func newErrorLog(logger *slog.Logger, tlsFailed func()) *errorLog {
 // logger returns what a server writes to.
 func (e *errorLog) logger() *log.Logger { return log.New(e, "", 0) }
 
+// HandshakeFailed reports whether a line that an http.Server logs says that a connection has ended within TLS: of whom, host:port, and why.
+func HandshakeFailed(line string) (remote, why string, ok bool) {
+	rest, ok := strings.CutPrefix(line, handshake)
+	remote, why, _ = strings.Cut(rest, ": ")
+	return remote, why, ok
+}
+
 // Write takes one line.
 func (e *errorLog) Write(b []byte) (int, error) {
 	line := strings.TrimSuffix(string(b), "\n")
 	what, whom := "http server", ""
-	if rest, ok := strings.CutPrefix(line, handshake); ok {
-		remote, _, _ := strings.Cut(rest, ": ")
+	if remote, _, ok := HandshakeFailed(line); ok {
 		what, whom = "tls handshake", remote
 		if host, _, err := net.SplitHostPort(remote); err == nil {
 			whom = host
