@@ -59,7 +59,7 @@ func (b *Broker) connect(c *conn) (err error) {
 		b.report(c, packet.Connect, body, err)
 	}()
 	var h packet.Header
-	if err = b.door.Secure(c.Raw(), c.listener.Name); err == nil {
+	if err = b.door.Secure(c.Raw(), c.entry, c.listener.Name); err == nil {
 		h, err = packet.ReadHeader(c)
 	}
 	if err == nil {
@@ -72,6 +72,7 @@ func (b *Broker) connect(c *conn) (err error) {
 		b.countEarly(err)
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
+	c.entry.Progress(peers.Spoke)
 	held = h.Length // and not as it arrives: it is small
 	c.Hold(held)
 	b.relieve()

@@ -3,7 +3,10 @@ package broker_test
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -98,6 +101,45 @@ func TestMachineAtFullAddress(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A held connection waits with the server's first answer until its owner lets it go on.
+type held struct {
+	net.Conn
+	answered sync.Once
+	got, on  chan struct{}
+}
+
+func (h *held) Read(b []byte) (int, error) {
+	n, err := h.Conn.Read(b)
+	h.answered.Do(func() { close(h.got) })
+	<-h.on
+	return n, err
+}
+
+// A machine that is within its TLS handshake, at an address where as many wait as may, stays while 200 connections come that say
+// nothing, and gets in.
+func TestMachineWithinItsHandshake(t *testing.T) {
+	t.Parallel()
+	w := ways[slices.IndexFunc(ways, func(w way) bool { return w.tls && !w.web })]
+	s := attackedAs(t, w, parts{}, limits.Limits{ConnectTimeout: patience, ConnectLimits: limits.ConnectLimits{ConnectionsPerAddress: 3}})
+	defer s.silent(3 + 64)()
+	s.tls.Certificates, s.tls.ServerName = []tls.Certificate{s.cert}, "127.0.0.1"
+	h := &held{Conn: s.socket(), got: make(chan struct{}), on: make(chan struct{})}
+	t.Cleanup(func() { _ = h.Close() })
+	c := tls.Client(h, s.tls)
+	done := make(chan error, 1)
+	go func() { done <- c.Handshake() }()
+	<-h.got
+	defer s.silent(200)()
+	until(t, "200 gave way", func() bool { return metric(t, s.reg, "refused_total", "address_limit") >= 200 })
+	close(h.on)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := s.greet(rawOver(t, c), "gw-0"); err != nil {
+		t.Error(err)
 	}
 }
 

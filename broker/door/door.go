@@ -110,14 +110,16 @@ func (l *Listener) Accept() (net.Conn, *peers.Entry, error) {
 
 // Secure has the TLS handshake of a connection of a listener done, within its deadline; without TLS it does nothing. The caller
 // closes the connection on an error, which is counted and in the log, but for a deadline that is over, and a client that has left.
-func (d *Door) Secure(conn net.Conn, listener string) error {
+func (d *Door) Secure(conn net.Conn, entry *peers.Entry, listener string) error {
 	secure, ok := layers.Find[*tls.Conn](conn)
 	if !ok {
 		return nil
 	}
 	err := secure.Handshake()
 	switch {
-	case err == nil, errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+	case err == nil:
+		entry.Progress(peers.Secured)
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 	default:
 		d.tlsFailed(listener, conn.RemoteAddr().String(), err.Error())
 	}

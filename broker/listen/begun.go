@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"crypto/tls"
 	"net"
 	"sync/atomic"
 	"time"
@@ -9,8 +10,8 @@ import (
 	"github.com/colonyfleet/colony/broker/peers"
 )
 
-// counting is the socket of a listener that serves the beginning of its connections itself, as that of WebSocket
-// does: they count from here on, and not only when Accept of the listener above returns them.
+// counting is the socket of a listener with something above it: its connections count from here on, and not only when
+// Accept of the listener above returns them, which that of WebSocket does after their beginning.
 type counting struct {
 	net.Listener
 	enter func(socket net.Conn) (*peers.Entry, bool)
@@ -35,6 +36,22 @@ type begun struct {
 	net.Conn
 	entry   *peers.Entry
 	settled atomic.Bool // it is taken over, or counts no more
+}
+
+// noting returns a configuration of TLS which notes at each connection over counting when its ClientHello has arrived.
+func noting(c *tls.Config) *tls.Config {
+	c = c.Clone()
+	next := c.GetConfigForClient
+	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if b, ok := layers.Find[*begun](hello.Conn); ok {
+			b.entry.Progress(peers.Spoke)
+		}
+		if next != nil {
+			return next(hello)
+		}
+		return nil, nil //nolint:nilnil // package tls: the configuration stays
+	}
+	return c
 }
 
 // NetConn is the socket.

@@ -41,7 +41,7 @@ type Options struct {
 	Unread   func(err error)
 	// TLSFailed gets of each WebSocket that has ended within TLS who it was, host:port, and why. It is called concurrently.
 	TLSFailed func(remote, why string)
-	// Enter is required for a WebSocket. It counts a connection before its beginning, and says whether
+	// Enter is required for TLS and for a WebSocket. It counts a connection before its beginning, and says whether
 	// there is room for it; if not, it is closed. The entry is left when the connection has ended before
 	// Accept has returned it, see Entered.
 	Enter func(socket net.Conn) (*peers.Entry, bool)

@@ -23,11 +23,12 @@ func Serve(ctx context.Context, s *Spec, o Options) (net.Listener, error) {
 		return nil, err
 	}
 	var l net.Listener = socket
-	if s.Network == WS {
+	over := secure != nil && s.Network != Unix
+	if s.Network == WS || over {
 		l = &counting{Listener: socket, enter: o.Enter}
 	}
-	if secure != nil && s.Network != Unix {
-		l = tls.NewListener(l, secure)
+	if over {
+		l = tls.NewListener(l, noting(secure))
 	}
 	if s.Network == WS {
 		l = websocket.Listen(l, websocket.Options{Timeout: o.Upgrade, MaxBytes: o.MaxBytes, Origins: s.Origins, Logger: o.Logger, TLSFailed: o.TLSFailed})

@@ -14,7 +14,7 @@ import (
 )
 
 // answered is how many connections of an address that are too many may be there at once, to say who they are or to
-// get the reason. For a further one the oldest of them is closed, so that refusing costs a bounded memory.
+// get the reason. For a further one another one of them is closed, so that refusing costs a bounded memory.
 const answered = 64
 
 // Limits are for one address, but for All and Machines. Zero: none.
@@ -38,6 +38,17 @@ const (
 	Trial           // refuse its CONNECT unless it is that of a machine: the others have as many as they may
 	Closed          // it has given way to a newer one of its address, which has as many as may wait for their refusal
 	Full            // close it at once, or it has given way: there are as many as there may be in all
+)
+
+// A Stage says how far a connection is that has not said yet who it is.
+type Stage int
+
+// The stages, in their order.
+const (
+	Silent  Stage = iota // nothing has arrived that says anything
+	Spoke                // over TLS, all of its ClientHello has arrived; without TLS, the header of a packet
+	Secured              // its TLS handshake is done
+	stages
 )
 
 // Refusal is why a connection is closed without an answer, by the name under which it is counted; "" if it is not.
@@ -76,7 +87,8 @@ func Address(peer net.Addr) string {
 // machine. So clients, or half-open connections, keep no machine out, however many they are. Where as many are on
 // trial as may be, the address that has most, with the new one, loses the one that it began first. It is the same within an
 // address that has as many connections as it may: each further one may say who it is, and stays if it has proved that it is a
-// machine; where as many of them wait as may, the oldest is closed. So strangers keep no machine at their own address out.
+// machine; where as many of them wait as may, one is closed: the oldest at the Stage at which most of them are. So those that say
+// nothing keep no machine at their own address out whose ClientHello arrives before as many new ones have come as may wait.
 type Table struct {
 	limits Limits
 
@@ -98,6 +110,7 @@ type Entry struct {
 	end     io.Closer // closes the connection
 	trial   bool
 	left    bool
+	stage   Stage
 }
 
 // A peer is an address.
@@ -134,9 +147,9 @@ func (t *Table) Enter(address string, now time.Time, end io.Closer) (entry *Entr
 		p.verdict, p.left = Full, true
 		return p, nil
 	}
-	if oldest := t.enter(p, now); oldest != nil {
-		oldest.giveWay(Closed, now)
-		gaveWay = append(gaveWay, oldest)
+	if guilty := t.enter(p, now); guilty != nil {
+		guilty.giveWay(Closed, now)
+		gaveWay = append(gaveWay, guilty)
 	}
 	others := t.all - t.machines - len(t.trial)
 	trial := t.limits.Machines > 0 && (t.full() || others >= t.limits.All-t.limits.Machines-t.onTrial())
@@ -182,7 +195,7 @@ func (t *Table) guilty(address string) *Entry {
 
 // enter counts a connection for its address, and sets its verdict. It returns the connection of the address that is to give
 // way to it, or nil. t.mu is held.
-func (t *Table) enter(p *Entry, now time.Time) (oldest *Entry) {
+func (t *Table) enter(p *Entry, now time.Time) (guilty *Entry) {
 	if p.address == "" || t.limits.Open == 0 && t.limits.PerSecond == 0 {
 		return nil
 	}
@@ -199,7 +212,7 @@ func (t *Table) enter(p *Entry, now time.Time) (oldest *Entry) {
 		return nil
 	}
 	if of.refused = append(of.refused, p); len(of.refused) > answered {
-		return of.refused[0]
+		return of.guilty()
 	}
 	return nil
 }
@@ -233,6 +246,13 @@ func (p *Entry) Verdict() Verdict {
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
 	return p.verdict
+}
+
+// Progress says that the connection has come to a stage, if it was not further before.
+func (p *Entry) Progress(to Stage) {
+	p.table.mu.Lock()
+	defer p.table.mu.Unlock()
+	p.stage = max(p.stage, to)
 }
 
 // Replace makes a connection with the verdict TooMany or Trial a Welcome one: it replaces another one of
@@ -318,6 +338,17 @@ func (p *Entry) forget(now time.Time) {
 	if one.idle(now) {
 		delete(p.table.addresses, p.address)
 	}
+}
+
+// guilty is the connection that gives way where too many wait: the oldest at the stage at which most are. The newest is never it:
+// whoever stops at a later stage, and so came further than a new one can be at once, would keep all others out.
+func (p *peer) guilty() *Entry {
+	var at [stages]int
+	for _, e := range p.refused {
+		at[e.stage]++
+	}
+	most := Stage(slices.Index(at[:], slices.Max(at[:])))
+	return p.refused[slices.IndexFunc(p.refused, func(e *Entry) bool { return e.stage == most })]
 }
 
 // answer forgets a connection that is too many: it is so no more.

@@ -85,6 +85,46 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// Where as many of an address wait as may, those that are no further than most of them give way: who says nothing keeps nobody out
+// who has begun its handshake, and who stops within a handshake keeps nobody out who has done it, nor a new one.
+func TestStages(t *testing.T) {
+	t.Parallel()
+	r := newRow(t, Limits{Open: 1})
+	r.enter("a", Welcome)
+	for range answered {
+		r.enter("a", TooMany)
+	}
+	spoke, spokeEnd := r.enter("a", TooMany)
+	spoke.Progress(Spoke)
+	for range 200 {
+		r.enter("a", TooMany)
+	}
+	if *spokeEnd {
+		t.Fatal("one that has begun its handshake gave way to those that say nothing")
+	}
+	spoke.Progress(Secured)
+	spoke.Progress(Spoke) // it does not fall back
+	for range 200 {
+		p, end := r.enter("a", TooMany)
+		if *end {
+			t.Fatal("a new one gave way at once")
+		}
+		p.Progress(Spoke)
+	}
+	if *spokeEnd {
+		t.Error("one that has done its handshake gave way to those within theirs")
+	}
+	closed := 0
+	for _, p := range r.entries["a"] {
+		if p.Verdict() == Closed {
+			closed++
+		}
+	}
+	if want := len(r.entries["a"]) - 1 - answered; closed != want {
+		t.Errorf("%d were closed, want %d", closed, want)
+	}
+}
+
 func TestPerSecond(t *testing.T) {
 	t.Parallel()
 	r := newRow(t, Limits{PerSecond: 2.5})
