@@ -19,7 +19,7 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/turns"
-	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/netaddr"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/device"
 )
@@ -182,7 +182,7 @@ func (a *Access) check(d *account, info access.ConnectInfo) error {
 		}
 		return nil
 	}
-	source := turns.Source{Address: identity.Network(info.Remote), User: d.User}
+	source := turns.Source{Address: netaddr.Network(info.Remote), User: d.User}
 	if d.has(sum) {
 		a.verify.Succeeded(source)
 		return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/broker/metrics"
 	"github.com/colonyfleet/colony/broker/peers"
+	"github.com/colonyfleet/colony/internal/netaddr"
 	"github.com/colonyfleet/colony/internal/refusals"
 )
 
@@ -129,8 +130,7 @@ func (d *Door) Secure(conn net.Conn, entry *peers.Entry, listener string) error 
 // tlsFailed counts a client that did not get through TLS at a listener, and says so.
 func (d *Door) tlsFailed(listener, remote, why string) {
 	d.o.Metrics.Refused("connect", "tls")
-	address, _, _ := net.SplitHostPort(remote)
-	d.o.Refused.Warn("tls", address, why, "connect refused: the TLS handshake failed", "listener", listener, "remote", remote, "err", why)
+	d.o.Refused.Warn("tls", netaddr.Network(remote), why, "connect refused: the TLS handshake failed", "listener", listener, "remote", remote, "err", why)
 }
 
 // enter counts a connection by its socket; false if there is no room for it.

@@ -3,11 +3,11 @@ package httpserver
 import (
 	"log"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/netaddr"
 	"github.com/colonyfleet/colony/internal/refusals"
 )
 
@@ -17,7 +17,7 @@ const handshake = "http: TLS handshake error from "
 // summary is how long after the first line the log says how many there were more.
 const summary = time.Minute
 
-// An errorLog has the lines that a server says of its clients: whoever reaches its port can cause them, so of each address, and of
+// An errorLog has the lines that a server says of its clients: whoever reaches its port can cause them, so of each address, of IPv6 of each /64, and of
 // what is not about TLS, so many are shown in a minute, and then how many there were more. Its methods may be called concurrently.
 type errorLog struct {
 	shown     *refusals.Log
@@ -46,10 +46,7 @@ func (e *errorLog) Write(b []byte) (int, error) {
 	line := strings.TrimSuffix(string(b), "\n")
 	what, whom := "http server", ""
 	if remote, _, ok := HandshakeFailed(line); ok {
-		what, whom = "tls handshake", remote
-		if host, _, err := net.SplitHostPort(remote); err == nil {
-			whom = host
-		}
+		what, whom = "tls handshake", netaddr.Network(remote)
 		if e.tlsFailed != nil {
 			e.tlsFailed()
 		}

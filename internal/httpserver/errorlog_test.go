@@ -89,3 +89,20 @@ func TestHandshakesAreBounded(t *testing.T) {
 	}
 	testpart.Eventually(t, "the rest is counted in the log", func() bool { return log.count(fmt.Sprint("of=127.0.0.1 not_shown=", scans-10)) == 1 })
 }
+
+// TestHandshakesOfANetwork has handshakes of 100 addresses of one IPv6 network fail: they count together, as one machine can have them all.
+func TestHandshakesOfANetwork(t *testing.T) {
+	t.Parallel()
+	var log lines
+	e := newErrorLog(slog.New(slog.NewTextHandler(&log, nil)), nil)
+	for i := range 100 {
+		e.logger().Printf("%s[2001:db8:1:2::%x]:443: EOF", handshake, i+1)
+	}
+	e.logger().Printf("%s[2001:db8:1:3::1]:443: EOF", handshake)
+	e.summarise()
+	for text, want := range map[string]int{"from [2001:db8:1:2:": 10 + 1, "from [2001:db8:1:3:": 1, "of=2001:db8:1:2::/64 not_shown=90": 1} { // the summary has the last
+		if n := log.count(text); n != want {
+			t.Errorf("%s: %d times in the log, want %d", text, n, want)
+		}
+	}
+}

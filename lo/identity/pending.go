@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/netaddr"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -121,7 +122,7 @@ func (m *Machines) hold(ctx context.Context, c identity.Claim, now time.Time) (r
 	if len(m.o.Pending.Devices) > 0 && !slices.Contains(m.o.Pending.Devices, c.Device) {
 		return noReport, identity.Refuse(identity.PendingFull, "the serial number %q of this machine is not among identity.pending.serials of the LO of site %s: add it, or give the machine a join token (colony node token %s)", c.Device, m.o.Site, m.o.Site)
 	}
-	host := identity.Network(c.Remote)
+	host := netaddr.Network(c.Remote)
 	a, waits := m.pending[c.Key]
 	if !waits {
 		if !m.room(host, now) {

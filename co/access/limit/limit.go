@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -55,27 +54,8 @@ func (l Limits) Validate() error {
 	return errors.Join(errs...)
 }
 
-const (
-	// most bounds the keys that have a bucket of their own; further ones share one.
-	most = 10000
-	// network is how many bits of an IPv6 address name who asks: a machine has the others for itself.
-	network = 64
-)
-
-// Address is by what a peer is limited, of its address host:port; "" where it has none.
-func Address(peer string) string {
-	at, err := netip.ParseAddrPort(peer)
-	if err != nil {
-		return ""
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	if ip.Is6() {
-		if p, err := ip.Prefix(network); err == nil {
-			return p.String()
-		}
-	}
-	return ip.String()
-}
+// most bounds the keys that have a bucket of their own; further ones share one.
+const most = 10000
 
 // A Table has a bucket for each key. Its methods may be called concurrently.
 type Table struct {

@@ -62,17 +62,6 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-func TestAddress(t *testing.T) {
-	t.Parallel()
-	for peer, want := range map[string]string{
-		"192.0.2.7:80": "192.0.2.7", "[::ffff:192.0.2.7]:80": "192.0.2.7", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64", "[fe80::1%eth0]:80": "fe80::/64", "@": "", "": "",
-	} {
-		if got := Address(peer); got != want {
-			t.Errorf("%s: %q, want %q", peer, got, want)
-		}
-	}
-}
-
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	if err := Default.Validate(); err != nil {

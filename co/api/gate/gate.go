@@ -22,6 +22,7 @@ import (
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/allowance"
+	"github.com/colonyfleet/colony/internal/netaddr"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -359,7 +360,7 @@ type Rules struct {
 // ends with its token.
 func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		need, from := rules.Needs(r), limit.Address(r.RemoteAddr)
+		need, from := rules.Needs(r), netaddr.Network(r.RemoteAddr)
 		if rules.Limited(r) && g.limits.over(w, r, "address", g.limits.address.Take(from, time.Now())) {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/colonyfleet/colony/co/db"
 	"github.com/colonyfleet/colony/co/projection"
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/netaddr"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -55,7 +56,7 @@ func (w writer) pending(site protocol.SiteID, list []projection.Pending) {
 		w.b.Queue(`insert into pending_nodes as p (site, key, node, device, remote, network) values ($1, $2, $3, $4, $5, $6)
 			on conflict (site, key) do update set node = excluded.node, device = excluded.device, remote = excluded.remote, network = excluded.network, last_at = now(),
 				decision = case when p.node = excluded.node and (p.expires_at is null or p.expires_at > now()) then p.decision else '' end`,
-			site, p.Key, p.Node, p.Device, p.Remote, identity.Network(p.Remote))
+			site, p.Key, p.Node, p.Device, p.Remote, netaddr.Network(p.Remote))
 	}
 	w.b.Queue(`delete from pending_nodes where site = $1 and (decision = '' and last_at < now() - interval '`+keepPending+`' or expires_at < now() - interval '1 month')`, site)
 	// Of too many, those of one network leave first: its newest, until no other network has more.

@@ -1,9 +1,9 @@
-package identity_test
+package netaddr_test
 
 import (
 	"testing"
 
-	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/netaddr"
 )
 
 func TestNetwork(t *testing.T) {
@@ -22,7 +22,7 @@ func TestNetwork(t *testing.T) {
 		"@":                          "@", // of a Unix socket
 		"":                           "",
 	} {
-		if got := identity.Network(remote); got != want {
+		if got := netaddr.Network(remote); got != want {
 			t.Errorf("network of %q: %q, want %q", remote, got, want)
 		}
 	}

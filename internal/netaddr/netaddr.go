@@ -1,4 +1,5 @@
-package identity
+// Package netaddr names what the bounds for one network address count together.
+package netaddr
 
 import (
 	"net"
