@@ -1,6 +1,6 @@
 // Package crash finds in what a program wrote last the line that says why it ended. Where that is a stack trace, the last line
-// is a frame, and what happened stands before the trace. It knows the traces of Go, of the JVM, of Node.js and .NET, and of Python;
-// of anything else it takes the last line.
+// is a frame, and what happened stands before the trace. It knows the traces of Go, of the JVM, of Node.js and .NET, of Python,
+// Rust, Ruby and PHP; of anything else it takes the last line.
 package crash
 
 import (
@@ -34,7 +34,7 @@ func Reason(text string) string {
 	for i, l := range lines {
 		lines[i] = strings.TrimRight(l, " \t\r")
 	}
-	for _, of := range []func([]string) string{ofGo, ofFrames, ofPython} {
+	for _, of := range []func([]string) string{ofGo, ofRust, ofRuby, ofPHP, ofFrames, ofPython} {
 		if reason := of(lines); reason != "" {
 			return reason
 		}

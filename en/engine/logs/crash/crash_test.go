@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// texts are what programs of each runtime have written to stderr before they ended: Go 1.26, OpenJDK 17, Node.js 20, Python 3.
+// texts are what programs of each runtime have written to stderr before they ended: Go 1.26, OpenJDK 17, Node.js 20, Python 3, Rust 1.95;
+// of older Rust, of Ruby and of PHP they are as their manuals show them.
 var texts = map[string]string{
 	"go-a-panic.txt":                        `panic: open /etc/shop/licence: no such file or directory`,
 	"go-a-panic-in-a-deferred-function.txt": `panic: no licence in /etc/shop`,
@@ -22,6 +23,17 @@ var texts = map[string]string{
 	"python-a-message-of-two-lines.txt":     `ValueError: no licence:`,
 	"python-a-group.txt":                    `ExceptionGroup: two (2 sub-exceptions)`,
 	"python-a-wrong-program.txt":            `SyntaxError: '(' was never closed`,
+	"rust-an-index.txt":                     `index out of bounds: the len is 3 but the index is 7`,
+	"rust-a-message-of-two-lines.txt":       "assertion `left == right` failed: no licence:",
+	"rust-a-backtrace.txt":                  `no licence: Os { code: 2, kind: NotFound, message: "No such file or directory" }`,
+	"rust-a-full-backtrace.txt":             `no licence: Os { code: 2, kind: NotFound, message: "No such file or directory" }`,
+	"rust-before-1.73.txt":                  `index out of bounds: the len is 3 but the index is 7`,
+	"ruby.txt":                              `app.rb:3:in 'Object#licence': no licence (RuntimeError)`,
+	"ruby-before-3.4.txt":                   "app.rb:2:in `read': No such file or directory @ rb_sysopen - /etc/shop/licence (Errno::ENOENT)",
+	"ruby-with-its-source.txt":              `app.rb:2:in 'Object#licence': undefined method 'key' for nil (NoMethodError)`,
+	"ruby-with-its-source-alone.txt":        `app.rb:2:in '<main>': undefined method 'key' for nil (NoMethodError)`,
+	"php.txt":                               `PHP Fatal error:  Uncaught RuntimeException: no licence in /app/shop.php:3`,
+	"php-with-its-cause.txt":                `Fatal error: Uncaught LogicException: no licence`,
 }
 
 // TestRealTexts finds the reason in what real programs have written, whatever they wrote before, and not where they went on after it.
@@ -41,8 +53,8 @@ func TestRealTexts(t *testing.T) {
 			"alone": text, "after lines of the program": "listening on :8080\nError: retried\n\tat the gate (1)\npanic: recovered\n\n" + text,
 			"with CRLF": strings.ReplaceAll(text, "\n", "\r\n"), "without its first part": text[strings.Index(text, want):],
 		} {
-			if what == "without its first part" && strings.HasPrefix(name, "python") {
-				continue // the first line of a trace alone says that it is one
+			if what == "without its first part" && (strings.HasPrefix(name, "python") || strings.HasPrefix(name, "rust")) {
+				continue // the first line alone says what it is
 			}
 			if got := Reason(text); got != want {
 				t.Errorf("%s, %s: %q, want %q", name, what, got, want)
