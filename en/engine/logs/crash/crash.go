@@ -16,6 +16,8 @@ var (
 	// goPanic begins the report of the Go runtime, which goTrace ends.
 	goPanic = regexp.MustCompile(`^(panic|fatal error): `)
 	goTrace = regexp.MustCompile(`^(goroutine \d+ .*\[.*\]:|created by .*|(r\w{1,5}|[c-gs]s|lr|sp|pc|fault) +0x[0-9a-f]+|\t\S.*:\d+( \+0x[0-9a-f]+)?)$`)
+	// goLine is any line between both but those of a message.
+	goLine = regexp.MustCompile(`^$|^\t|^\S+\(.*\)$|^(goroutine|created by|runtime stack:|\[signal|\[originating|exit status|r\w{1,5}|[c-gs]s|lr|sp|pc|fault)\b|^\.\.\.`)
 	// frame is a line of a trace of the JVM (a tab), Node.js (four blanks) or .NET (three), and what stands between frames.
 	frame = regexp.MustCompile(`^\s+(at .*(\(|:\d)|\.\.\. \d+ (more|common frames omitted|lines matching))|^\s*(Caused by|Suppressed): |^\s+--- End of |^Emitted 'error' event`)
 	// head is the line that such a trace is about.
@@ -55,17 +57,43 @@ func ofGo(lines []string) string {
 		if !goPanic.MatchString(lines[i]) {
 			continue
 		}
-		reason := lines[i]
-		for _, l := range lines[i+1:] { // a deferred function has panicked: the last of them ended the program
-			nested, ok := strings.CutPrefix(l, "\tpanic: ")
-			if !ok {
-				break
-			}
-			reason = "panic: " + nested
-		}
-		return reason
+		return panicAt(lines, i)
 	}
 	return ""
+}
+
+// panicAt is the panic or the fatal error whose report begins at a line.
+func panicAt(lines []string, i int) string {
+	reason := lines[i]
+	for _, l := range lines[i+1:] { // a deferred function has panicked: the last of them ended the program
+		nested, ok := strings.CutPrefix(l, "\tpanic: ")
+		if !ok {
+			break
+		}
+		reason = "panic: " + nested
+	}
+	return reason
+}
+
+// Panic returns the panic or the fatal error of Go that text is the report of, from within what a program wrote on: whole lines,
+// with nothing after the traces of goroutines; else "". more says that text has nothing but such traces: what stands before it may
+// have the beginning, as where there are thousands of goroutines.
+func Panic(text string) (reason string, more bool) {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	message := 0 // lines of a message
+	for i, l := range slices.Backward(lines) {
+		l = strings.TrimRight(l, " \r")
+		lines[i] = l
+		switch {
+		case goPanic.MatchString(l):
+			return panicAt(lines, i), false
+		case message > 0 || !goLine.MatchString(l):
+			if message++; message > headLines {
+				return "", false
+			}
+		}
+	}
+	return "", true
 }
 
 // ofFrames is what a trace of the JVM, of Node.js or .NET is about, which ends the lines; else "".

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/colonyfleet/colony/en/engine/logs"
@@ -86,8 +87,14 @@ func countLines(f *os.File, from, to int64) (lines, next int64, mid bool, err er
 // ends counts the ends of lines.
 func ends(b []byte) int64 { return int64(bytes.Count(b, []byte{'\n'})) }
 
-// tail is how much of a run is read for the line that says why it ended, in bytes.
-const tail = 128 << 10
+const (
+	// tail is how much of a run is read for the line that says why it ended, in bytes.
+	tail = 128 << 10
+	// mostTraces is how much of it is looked through, in parts of tail, where it ends with the traces of many goroutines, and lapped
+	// by how much such parts overlap, for the lines at their borders.
+	mostTraces = 4 << 20
+	lapped     = 8 << 10
+)
 
 // reason returns the line in a part of a file that says why the program which wrote it ended; "" where there is none.
 func reason(path string, from, to int64) string {
@@ -96,10 +103,46 @@ func reason(path string, from, to int64) string {
 		return ""
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.NewSectionReader(f, max(from, to-tail), min(to-from, tail)))
+	start := max(from, to-tail)
+	end := part(f, start, to)
+	found := ""
+	if start > from {
+		found = panicBefore(f, max(from, to-mostTraces), start, end)
+	}
+	if found == "" {
+		found = crash.Reason(end)
+	}
+	text, _ := logs.Text([]byte(found))
+	return text
+}
+
+// panicBefore looks back in a part of a file for the panic whose traces end is the end of, which begins at to; "": there is none.
+func panicBefore(f io.ReaderAt, from, to int64, end string) (found string) {
+	_, more := crash.Panic(fromLine(end))
+	for more && to > from {
+		start := max(from, to-tail)
+		text := part(f, start, to+lapped)
+		text = text[:strings.LastIndexByte(text, '\n')+1]
+		if start > from {
+			text = fromLine(text)
+		}
+		found, more = crash.Panic(text)
+		to = start
+	}
+	return found
+}
+
+// fromLine is text from its first whole line on.
+func fromLine(text string) string {
+	_, rest, _ := strings.Cut(text, "\n")
+	return rest
+}
+
+// part is what a file has from an offset to another; "" where it cannot be read.
+func part(f io.ReaderAt, from, to int64) string {
+	b, err := io.ReadAll(io.NewSectionReader(f, from, to-from))
 	if err != nil {
 		return ""
 	}
-	text, _ := logs.Text([]byte(crash.Reason(string(b))))
-	return text
+	return string(b)
 }

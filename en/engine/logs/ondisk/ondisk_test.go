@@ -403,6 +403,40 @@ func TestDamagedNotes(t *testing.T) {
 	}
 }
 
+// The reason of a Go program with thousands of goroutines stands before more of their traces than are read at first, wherever the
+// parts that are read have their borders. It is not sought before a line that is none of a trace, nor in another run.
+func TestReasonOfManyGoroutines(t *testing.T) {
+	t.Parallel()
+	const panicked = "panic: no licence:\n\tnone was given\n\n" +
+		"goroutine 1521 [running]:\nmain.main.func1()\n\t/tmp/gp/main.go:14 +0x25\ncreated by main.main in goroutine 1\n\t/tmp/gp/main.go:14 +0xa7\n"
+	const each = "\ngoroutine 1504 [chan send]:\nmain.worker(...)\n\t/tmp/gp/main.go:5\ncreated by main.main in goroutine 1\n\t/tmp/gp/main.go:10 +0x37\n"
+	const last = "/tmp/gp/main.go:10 +0x37"
+	goroutines := func(bytes int) string { return strings.Repeat(each, bytes/len(each)) }
+	cases := map[string]struct{ before, text, want string }{
+		"the whole run":       {"", panicked + goroutines(3*tail), "panic: no licence:"},
+		"after other lines":   {"", "listening\n" + panicked + goroutines(tail), "panic: no licence:"},
+		"a fatal error":       {"", "fatal error: all goroutines are asleep - deadlock!\n" + goroutines(2*tail), "fatal error: all goroutines are asleep - deadlock!"},
+		"too long":            {"", panicked + goroutines(mostTraces+tail), last},
+		"in another run":      {panicked, goroutines(2 * tail), last},
+		"before other lines":  {"", "panic: recovered\n" + strings.Repeat("going on\n", 50) + goroutines(2*tail), last},
+		"nothing but a trace": {"", goroutines(2 * tail), last},
+	}
+	for shift := range 60 { // the border of two parts moves over the first lines
+		report := panicked + goroutines(2*tail-2*len(panicked))
+		report = strings.TrimSuffix(report, "\n") + strings.Repeat(" ", 2*tail+shift-10-len(report)) + "\n"
+		cases[fmt.Sprint("at a border, ", shift)] = struct{ before, text, want string }{"", strings.Repeat("going on\n", tail/8) + report, "panic: no licence:"}
+	}
+	for name, c := range cases {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(c.before+c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := reason(path, int64(len(c.before)), int64(len(c.before+c.text))); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // Containers that agents before 0.3.0 started go on with one file.
 func TestOneFileOfOlderAgents(t *testing.T) {
 	t.Parallel()
