@@ -128,6 +128,13 @@ func (p *plant) journal(_ context.Context, facts []nodes.Fact) (uint64, error) {
 	return 1, nil
 }
 
+// fail has what is for the LO itself fail with err; nil: it does not.
+func (p *plant) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = err
+}
+
 // execute carries out what is for the LO itself.
 func (p *plant) execute(_ context.Context, c *wire.Command, n protocol.NodeID) (string, error) {
 	p.mu.Lock()
@@ -383,15 +390,15 @@ func TestOwnKinds(t *testing.T) {
 		if r := last(); r.State != wire.Done || r.Output != "so it is" || r.ByLO {
 			t.Errorf("result %+v, want done, in the place of the node", r)
 		}
-		p.fault = errors.New("no room")
+		p.fail(errors.New("no room"))
 		send(2, wire.Restriction{Reason: "a batch runs"})
-		p.fault = nil
+		p.fail(nil)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if len(p.executed) != 4 || last().State != wire.Done {
 			t.Errorf("after a fault that is over: carried out %v, %+v", p.executed, last())
 		}
-		p.fault = protocol.Errorf(protocol.NotFound, "the site has no node")
+		p.fail(protocol.Errorf(protocol.NotFound, "the site has no node"))
 		send(3, wire.Restriction{Reason: "a batch runs"})
 		if r := last(); r.State != wire.Failed || r.Code != wire.NoNode {
 			t.Errorf("for a node that is no more: %+v", r)
@@ -400,7 +407,7 @@ func TestOwnKinds(t *testing.T) {
 		if r := last(); r.State != wire.Refused || r.Code != wire.BadArguments {
 			t.Errorf("without a reason: %+v", r)
 		}
-		p.fault = errors.New("no room")
+		p.fail(errors.New("no room"))
 		send(5, wire.Restriction{Reason: "a batch runs"})
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
