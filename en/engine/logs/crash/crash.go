@@ -16,8 +16,8 @@ var (
 	// goPanic begins the report of the Go runtime, which goTrace ends.
 	goPanic = regexp.MustCompile(`^(panic|fatal error): `)
 	goTrace = regexp.MustCompile(`^(goroutine \d+ .*\[.*\]:|created by .*|(r\w{1,5}|[c-gs]s|lr|sp|pc|fault) +0x[0-9a-f]+|\t\S.*:\d+( \+0x[0-9a-f]+)?)$`)
-	// goLine is any line between both but those of a message.
-	goLine = regexp.MustCompile(`^$|^\t|^\S+\(.*\)$|^(goroutine|created by|runtime stack:|\[signal|\[originating|exit status|r\w{1,5}|[c-gs]s|lr|sp|pc|fault)\b|^\.\.\.`)
+	// goLine is any line between both, but for empty ones, those that begin with a tab, and those of a message.
+	goLine = regexp.MustCompile(`^\S+\(.*\)$|^(goroutine|created by|runtime stack:|\[signal|\[originating|exit status|r\w{1,5}|[c-gs]s|lr|sp|pc|fault)\b|^\.\.\.`)
 	// frame is a line of a trace of the JVM (a tab), Node.js (four blanks) or .NET (three), and what stands between frames.
 	frame = regexp.MustCompile(`^\s+(at .*(\(|:\d)|\.\.\. \d+ (more|common frames omitted|lines matching))|^\s*(Caused by|Suppressed): |^\s+--- End of |^Emitted 'error' event`)
 	// head is the line that such a trace is about.
@@ -85,6 +85,7 @@ func Panic(text string) (reason string, more bool) {
 		l = strings.TrimRight(l, " \r")
 		lines[i] = l
 		switch {
+		case message == 0 && (l == "" || l[0] == '\t'): // of a trace
 		case goPanic.MatchString(l):
 			return panicAt(lines, i), false
 		case message > 0 || !goLine.MatchString(l):

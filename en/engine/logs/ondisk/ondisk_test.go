@@ -421,9 +421,9 @@ func TestReasonOfManyGoroutines(t *testing.T) {
 		"before other lines":  {"", "panic: recovered\n" + strings.Repeat("going on\n", 50) + goroutines(2*tail), last},
 		"nothing but a trace": {"", goroutines(2 * tail), last},
 	}
-	for shift := range 60 { // the border of two parts moves over the first lines
+	for shift := range 10 { // the border of two parts moves over the first lines
 		report := panicked + goroutines(2*tail-2*len(panicked))
-		report = strings.TrimSuffix(report, "\n") + strings.Repeat(" ", 2*tail+shift-10-len(report)) + "\n"
+		report = strings.TrimSuffix(report, "\n") + strings.Repeat(" ", 2*tail+shift+5-len(report)) + "\n"
 		cases[fmt.Sprint("at a border, ", shift)] = struct{ before, text, want string }{"", strings.Repeat("going on\n", tail/8) + report, "panic: no licence:"}
 	}
 	for name, c := range cases {
