@@ -8,7 +8,7 @@ import (
 )
 
 // texts are what programs of each runtime have written to stderr before they ended: Go 1.26, OpenJDK 17, Node.js 20, Python 3, Rust 1.95;
-// of older Rust, of Ruby and of PHP they are as their manuals show them.
+// of older Rust, of Ruby and of PHP they are written after the formats of their runtimes.
 var texts = map[string]string{
 	"go-a-panic.txt":                        `panic: open /etc/shop/licence: no such file or directory`,
 	"go-a-panic-in-a-deferred-function.txt": `panic: no licence in /etc/shop`,
