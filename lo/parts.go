@@ -202,6 +202,9 @@ func (p *parts) openNote(ctx context.Context) error {
 		return err
 	}
 	p.site.Damaged(ctx, damaged...)
+	if err := note.Reported(); err != nil { // it is reported once more at the next start
+		p.opts.Logger.WarnContext(ctx, "which stores are missing is not noted", "err", err)
+	}
 	p.note = note
 	return nil
 }

@@ -13,12 +13,23 @@ func damageMessage(site protocol.SiteID, node protocol.NodeID, m *protocol.Loss)
 	if node != "" {
 		whose = "node"
 	}
+	if role, missing := strings.CutSuffix(m.Class, " missing"); missing && without[role] != "" {
+		return fmt.Sprintf("the %s's %s is missing, although it was begun; %s; check the disk of the %s", whose, role, without[role], whose)
+	}
 	head := fmt.Sprintf("the %s's file of %s was damaged", whose, clean(m.Class))
 	check := "check the disk of the " + whose
 	if strings.HasPrefix(m.Class, "broker/sessions ") { // nobody else has what clients are to get
 		return head + ": " + sessionsLoss(m) + "; " + check
 	}
 	return head + " and set aside; " + recovery(site, node, m.Class) + "; " + check
+}
+
+// without is what follows where a store of a site is missing, by its role.
+var without = map[string]string{
+	"broker/sessions store": "the clients that have sessions at its broker have lost what waited for them",
+	"lo/data/retained":      "the retained messages of its broker are gone until their publishers send them again",
+	"lo/positions":          "messages that the CO has sent to the site may come to its clients once more",
+	"lo/datarules":          "it is learnt anew",
 }
 
 // sessionsLoss says what is known of what the clients that have sessions at a broker have lost.

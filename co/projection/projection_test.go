@@ -205,6 +205,7 @@ func TestNodeProblem(t *testing.T) {
 		damaged(5, "gw-1", "en/deployment web"), damaged(6, "", "lo/site"), damaged(7, "", "broker/sessions segment 3"),
 		event(11, "", protocol.Loss{V: 1, Class: "broker/sessions checkpoint 7"}), event(12, "", protocol.Loss{V: 1, Class: "broker/sessions segment 8", Records: 1, Uncounted: true}),
 		damaged(8, "", "identity/files issuer.key"), damaged(9, "gw-1", "identity/files machine.key"), damaged(10, "gw-1", "identity/files machine.crt"),
+		damaged(13, "", "lo/data/retained missing"), damaged(14, "gw-1", "en/deployment missing"),
 	}).Fold(record, now)
 	var got []string
 	for _, e := range changes.Events {
@@ -224,6 +225,8 @@ func TestNodeProblem(t *testing.T) {
 		"state_damaged gw-1: the node's file of identity/files machine.key was damaged and set aside; the machine makes another key: give it a join token of colony node token s1 --replace; check the disk of the node",
 		"state_damaged gw-1: the node's file of identity/files machine.crt was damaged and set aside; the machine asks for another certificate with the same key; where it is refused (machine_refused), " +
 			"give it a join token of colony node token s1; check the disk of the node",
+		"state_damaged : the site's lo/data/retained is missing, although it was begun; the retained messages of its broker are gone until their publishers send them again; check the disk of the site",
+		"state_damaged gw-1: the node's file of en/deployment missing was damaged and set aside; it is learnt anew; check the disk of the node",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

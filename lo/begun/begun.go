@@ -27,7 +27,10 @@ type Store struct {
 	Path string // below the directory of the site's state
 }
 
-// A Note says which stores were begun. Use Open, then one Run.
+// Missing ends the name of the damage of a store that is missing, after its role.
+const Missing = "missing"
+
+// A Note says which stores were begun. Use Open, then Reported, then one Run.
 type Note struct {
 	disk   disk.FS
 	dir    string
@@ -35,7 +38,7 @@ type Note struct {
 	file   statefile.File
 	stores []Store
 
-	// What follows belongs to the goroutine of Run.
+	// What follows belongs to the goroutine of Run, once it is called.
 
 	begun   []string // roles
 	changed bool     // the file has others
@@ -69,11 +72,19 @@ func Open(d disk.FS, dir string, log *slog.Logger, stores ...Store) (n *Note, da
 		if slices.Contains(n.begun, s.Role) && !n.there(s) {
 			n.begun, n.changed = slices.DeleteFunc(n.begun, func(role string) bool { return role == s.Role }), true
 			damaged = append(damaged, &statefile.Damage{
-				Identity: statefile.Identity{Role: s.Role}, Path: n.path(s), Err: fmt.Errorf("%w, although the site has begun it", fs.ErrNotExist),
+				Identity: statefile.Identity{Role: s.Role, Name: Missing}, Path: n.path(s), Err: fmt.Errorf("%w, although the site has begun it", fs.ErrNotExist),
 			})
 		}
 	}
 	return n, damaged, nil
+}
+
+// Reported says that what Open has found is reported, so that the next Open does not find it once more.
+func (n *Note) Reported() error {
+	if !n.changed {
+		return nil
+	}
+	return n.write(n.begun)
 }
 
 func (n *Note) path(s Store) string { return filepath.Join(n.dir, s.Path) }
@@ -124,6 +135,10 @@ func (n *Note) save() error {
 	if !n.changed && len(begun) == len(n.begun) {
 		return nil
 	}
+	return n.write(begun)
+}
+
+func (n *Note) write(begun []string) error {
 	b, err := json.Marshal(content{Begun: begun})
 	if err != nil {
 		return err
