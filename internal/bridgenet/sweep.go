@@ -76,7 +76,7 @@ func (n *Networks) reservations(bridge string) ([]reservation, error) {
 		r := reservation{bridge: bridge, ip: ip, path: filepath.Join(n.ipam(bridge), entry.Name())}
 		if r.content, err = disk.ReadFile(disk.OS, r.path); errors.Is(err, fs.ErrNotExist) {
 			continue // released meanwhile
-		} else if err != nil && !errors.Is(err, disk.ErrIrregular) {
+		} else if err != nil && !disk.Unreadable(err) {
 			return nil, err
 		}
 		out = append(out, r)
@@ -200,8 +200,8 @@ func (s *sweep) settle(ctx context.Context, r reservation) error {
 }
 
 // replace puts content in the place of that of a reservation, or removes it where content
-// is nil. One that the plugins changed meanwhile stays. One that is no regular file is reported
-// as damaged: the plugins, too, would wait for what they read of a FIFO.
+// is nil. One that the plugins changed meanwhile stays. One that cannot be read, or is no
+// regular file, is reported as damaged: the plugins, too, would wait for what they read of a FIFO.
 func (n *Networks) replace(r reservation, content []byte) error {
 	lock, err := filelock.Acquire(filepath.Join(n.ipam(r.bridge), "lock")) // the plugin's
 	if err != nil {
@@ -212,7 +212,7 @@ func (n *Networks) replace(r reservation, content []byte) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Equal(now, r.content):
 		return nil
-	case errors.Is(err, disk.ErrIrregular):
+	case disk.Unreadable(err):
 		if err := os.Remove(r.path); err != nil {
 			return err
 		}
