@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/colonyfleet/colony/internal/netaddr"
 )
 
 // answered is how many connections of an address that are too many may be there at once, to say who they are or to
@@ -85,7 +87,8 @@ func Address(peer net.Addr) string {
 // All but machines may have so many connections that those which are kept for machines stay free, and some more.
 // These are for connections that come when the others have theirs: each may say who it is, and stays if it is a
 // machine. So clients, or half-open connections, keep no machine out, however many they are. Where as many are on
-// trial as may be, the address that has most, with the new one, loses the one that it began first. It is the same within an
+// trial as may be, the network (netaddr.Network) that has most, with the new one, loses one: of those at the stage at which most are the
+// one that it began first. It is the same within an
 // address that has as many connections as it may: each further one may say who it is, and stays if it has proved that it is a
 // machine; where as many of them wait as may, one is closed: the oldest at the Stage at which most of them are. So those that say
 // nothing keep no machine at their own address out whose ClientHello arrives before as many new ones have come as may wait.
@@ -104,6 +107,7 @@ type Table struct {
 type Entry struct {
 	table   *Table
 	address string
+	network string // of the address
 	verdict Verdict
 	machine bool
 	counted bool      // in the record of its address
@@ -142,7 +146,7 @@ func (t *Table) onTrial() int { return (t.limits.Machines + 3) / 4 }
 func (t *Table) Enter(address string, now time.Time, end io.Closer) (entry *Entry, gaveWay []*Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := &Entry{table: t, address: address, end: end}
+	p := &Entry{table: t, address: address, network: netaddr.Network(address), end: end}
 	if t.full() && len(t.trial) == 0 {
 		p.verdict, p.left = Full, true
 		return p, nil
@@ -154,7 +158,7 @@ func (t *Table) Enter(address string, now time.Time, end io.Closer) (entry *Entr
 	others := t.all - t.machines - len(t.trial)
 	trial := t.limits.Machines > 0 && (t.full() || others >= t.limits.All-t.limits.Machines-t.onTrial())
 	if trial && (t.full() || len(t.trial) >= t.onTrial()) {
-		guilty := t.guilty(address)
+		guilty := t.guilty(p.network)
 		guilty.giveWay(Full, now)
 		gaveWay = append(gaveWay, guilty)
 	}
@@ -178,19 +182,25 @@ func (p *Entry) giveWay(why Verdict, now time.Time) {
 	p.verdict = why
 }
 
-// guilty is the connection on trial that gives way to a new one of an address. t.mu is held.
-func (t *Table) guilty(address string) *Entry {
-	of := map[string]int{address: 1}
-	most := t.trial[0]
+// guilty is the connection on trial that gives way to a new one: it is of the network of which most are, with the new one. t.mu is held.
+func (t *Table) guilty(network string) *Entry {
+	of := map[string]int{network: 1}
 	for _, p := range t.trial {
-		of[p.address]++
+		of[p.network]++
 	}
+	most := t.trial[0].network
 	for _, p := range t.trial {
-		if of[p.address] > of[most.address] {
-			most = p
+		if of[p.network] > of[most] {
+			most = p.network
 		}
 	}
-	return most
+	var those []*Entry
+	for _, p := range t.trial {
+		if p.network == most {
+			those = append(those, p)
+		}
+	}
+	return oldestOfMost(those)
 }
 
 // enter counts a connection for its address, and sets its verdict. It returns the connection of the address that is to give
@@ -212,7 +222,7 @@ func (t *Table) enter(p *Entry, now time.Time) (guilty *Entry) {
 		return nil
 	}
 	if of.refused = append(of.refused, p); len(of.refused) > answered {
-		return of.guilty()
+		return oldestOfMost(of.refused)
 	}
 	return nil
 }
@@ -340,15 +350,16 @@ func (p *Entry) forget(now time.Time) {
 	}
 }
 
-// guilty is the connection that gives way where too many wait: the oldest at the stage at which most are. The newest is never it:
-// whoever stops at a later stage, and so came further than a new one can be at once, would keep all others out.
-func (p *peer) guilty() *Entry {
+// oldestOfMost is the one of connections, in the order of their beginnings, that gives way where too many wait: the oldest at the stage at
+// which most are. The newest is never it: whoever stops at a later stage, and so came further than a new one can be at once, would keep
+// all others out.
+func oldestOfMost(list []*Entry) *Entry {
 	var at [stages]int
-	for _, e := range p.refused {
+	for _, e := range list {
 		at[e.stage]++
 	}
 	most := Stage(slices.Index(at[:], slices.Max(at[:])))
-	return p.refused[slices.IndexFunc(p.refused, func(e *Entry) bool { return e.stage == most })]
+	return list[slices.IndexFunc(list, func(e *Entry) bool { return e.stage == most })]
 }
 
 // answer forgets a connection that is too many: it is so no more.

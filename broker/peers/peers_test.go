@@ -125,6 +125,28 @@ func TestStages(t *testing.T) {
 	}
 }
 
+// Where as many are on trial as may be, it is the same, and the addresses of one network count together.
+func TestStagesOnTrial(t *testing.T) {
+	t.Parallel()
+	r := newRow(t, Limits{All: 100, Machines: 24}) // six on trial
+	for range 70 {
+		r.enter("192.0.2.7", Welcome)
+	}
+	own, ownEnd := r.enter("192.0.2.7", Trial)
+	own.Progress(Spoke)
+	other, otherEnd := r.enter("192.0.2.9", Trial)
+	other.Progress(Secured)
+	for range 100 { // at the address of a machine
+		r.enter("192.0.2.7", Trial)
+	}
+	for i := range 100 { // and from many addresses of one network
+		r.enter(fmt.Sprintf("2001:db8::%x", i+1), Trial)
+	}
+	if *ownEnd || *otherEnd {
+		t.Errorf("closed: one within its handshake %v, one that has done it elsewhere %v", *ownEnd, *otherEnd)
+	}
+}
+
 func TestPerSecond(t *testing.T) {
 	t.Parallel()
 	r := newRow(t, Limits{PerSecond: 2.5})
