@@ -21,6 +21,7 @@ import (
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/term"
 	"github.com/colonyfleet/colony/broker/wills"
+	"github.com/colonyfleet/colony/internal/netaddr"
 	"github.com/colonyfleet/colony/internal/refusals"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -72,7 +73,6 @@ func (b *Broker) connect(c *conn) (err error) {
 		b.countEarly(err)
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
-	c.entry.Progress(peers.Spoke)
 	held = h.Length // and not as it arrives: it is small
 	c.Hold(held)
 	b.relieve()
@@ -347,7 +347,7 @@ func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 	v5 := p.ProtocolVersion == 5
 	code := reason.OfConnect(err, v5)
 	b.metrics.Refused("connect", fmt.Sprintf("0x%02x", reason.OfConnect(err, true).Code))
-	b.refused.Warn("connect", c.address(), err.Error(), "connect refused", "client", refusals.Shortened(p.Connect.ClientIdentifier),
+	b.refused.Warn("connect", netaddr.Network(c.address()), err.Error(), "connect refused", "client", refusals.Shortened(p.Connect.ClientIdentifier),
 		"user", refusals.Shortened(string(p.Connect.Username)), "listener", c.listener.Name, "remote", c.remote(), "code", code.Code, "err", err)
 	frame, err := answer.Refuse(answer.Client{V5: v5, Largest: int(p.Properties.MaximumPacketSize)}, code)
 	_ = b.write(c, frame, err) // the connection ends now in any case

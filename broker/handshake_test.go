@@ -49,6 +49,9 @@ func TestFailedHandshakesAreSaid(t *testing.T) {
 			silent := dialRaw(t, b.Addr("secure")).conn
 			_ = silent.(*net.TCPConn).CloseWrite() //nolint:forcetypeassert // it was dialled so
 			ends(silent)
+			reset := dialRaw(t, b.Addr("secure")).conn
+			_ = reset.(*net.TCPConn).SetLinger(0) //nolint:forcetypeassert // it was dialled so
+			_ = reset.Close()                     // with a reset
 			for i, c := range []struct {
 				certificates []tls.Certificate
 				why          string

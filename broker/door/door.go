@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -22,6 +24,9 @@ import (
 	"github.com/colonyfleet/colony/internal/netaddr"
 	"github.com/colonyfleet/colony/internal/refusals"
 )
+
+// left is how the reasons end of WebSocket clients that have left in a handshake, as net/http says them, or that gave way.
+var left = []string{io.EOF.Error(), syscall.ECONNRESET.Error(), net.ErrClosed.Error()}
 
 // Options configure a Door. All but Listen are required.
 type Options struct {
@@ -67,13 +72,17 @@ func (d *Door) Open(ctx context.Context, spec listen.Spec) (*Listener, error) {
 		},
 		Refused: func(peer net.Addr) {
 			d.o.Metrics.Refused("connect", "address")
-			if d.o.Refused.Show("address", peers.Address(peer), spec.Name) {
+			if d.o.Refused.Show("address", netaddr.Network(peer.String()), spec.Name) {
 				log.Warn("connect refused: the listener does not take this address", "remote", peer.String())
 			}
 		},
 		Enter: d.enter,
 		TLSFailed: func(remote, why string) {
-			if why != io.EOF.Error() {
+			ends := func(with string) bool { return strings.HasSuffix(why, with) }
+			switch {
+			case ends("i/o timeout"):
+				d.o.Metrics.Refused("connect", "timeout")
+			case !slices.ContainsFunc(left, ends):
 				d.tlsFailed(spec.Name, remote, why)
 			}
 		},
@@ -130,7 +139,7 @@ func (d *Door) Secure(conn net.Conn, entry *peers.Entry, listener string) error 
 // tlsFailed counts a client that did not get through TLS at a listener, and says so.
 func (d *Door) tlsFailed(listener, remote, why string) {
 	d.o.Metrics.Refused("connect", "tls")
-	d.o.Refused.Warn("tls", netaddr.Network(remote), why, "connect refused: the TLS handshake failed", "listener", listener, "remote", remote, "err", why)
+	d.o.Refused.Warn("tls", netaddr.Network(remote), why, "connect refused: the TLS handshake failed", "listener", listener, "remote", remote, "err", refusals.Shortened(why))
 }
 
 // enter counts a connection by its socket; false if there is no room for it.
@@ -140,13 +149,13 @@ func (d *Door) enter(socket net.Conn) (*peers.Entry, bool) {
 	for _, one := range gaveWay {
 		v := one.Verdict()
 		d.o.Metrics.Refused("connect", v.Refusal())
-		d.o.Refused.Warn("gave way", one.Address(), v.Key(), "connection closed that had not said who it is: others wait, and there are as many as there may be", "address", one.Address(), "limit", v.Key())
+		d.o.Refused.Warn("gave way", netaddr.Network(one.Address()), v.Key(), "connection closed that had not said who it is: others wait, and there are as many as there may be", "address", one.Address(), "limit", v.Key())
 	}
 	v := entry.Verdict()
 	if v != peers.Full {
 		return entry, true
 	}
 	d.o.Metrics.Refused("connect", v.Refusal())
-	d.o.Refused.Warn(v.Refusal(), peers.Address(peer), v.Key(), "connection closed: there are as many as there may be", "remote", peer.String(), "limit", v.Key())
+	d.o.Refused.Warn(v.Refusal(), netaddr.Network(peer.String()), v.Key(), "connection closed: there are as many as there may be", "remote", peer.String(), "limit", v.Key())
 	return entry, false
 }
