@@ -27,7 +27,7 @@ func TestShortRun(t *testing.T) {
 			states++
 		case len(cells) == 5 && strings.Contains(joined(cells), "a write then"):
 			writes++
-		case len(cells) == 13 && !strings.Contains(joined(cells), "---") && strings.TrimSpace(cells[1]) != "sites":
+		case len(cells) == 14 && !strings.Contains(joined(cells), "---") && strings.TrimSpace(cells[1]) != "sites":
 			commits++
 			if strings.TrimSpace(cells[9]) != "0" && !strings.Contains(joined(cells), "left out") {
 				t.Errorf("batches failed: %s", line)
