@@ -48,7 +48,7 @@ type Stage int
 // The stages, in their order.
 const (
 	Silent  Stage = iota // nothing has arrived that says anything
-	Spoke                // over TLS, all of its ClientHello has arrived; without TLS, the header of a packet
+	Spoke                // all of its ClientHello has arrived; without TLS no connection is there
 	Secured              // its TLS handshake is done
 	stages
 )
@@ -87,8 +87,8 @@ func Address(peer net.Addr) string {
 // All but machines may have so many connections that those which are kept for machines stay free, and some more.
 // These are for connections that come when the others have theirs: each may say who it is, and stays if it is a
 // machine. So clients, or half-open connections, keep no machine out, however many they are. Where as many are on
-// trial as may be, the network (netaddr.Network) that has most, with the new one, loses one: of those at the stage at which most are the
-// one that it began first. It is the same within an
+// trial as may be, of those at the stage at which most are the network (netaddr.Network) that has most, with the new one, loses the one
+// that it began first. It is the same within an
 // address that has as many connections as it may: each further one may say who it is, and stays if it has proved that it is a
 // machine; where as many of them wait as may, one is closed: the oldest at the Stage at which most of them are. So those that say
 // nothing keep no machine at their own address out whose ClientHello arrives before as many new ones have come as may wait.
@@ -182,25 +182,28 @@ func (p *Entry) giveWay(why Verdict, now time.Time) {
 	p.verdict = why
 }
 
-// guilty is the connection on trial that gives way to a new one: it is of the network of which most are, with the new one. t.mu is held.
+// guilty is the connection on trial that gives way to a new one: of those at the stage at which most are, those of the network that has
+// most of them, with the new one, lose the one that began first. t.mu is held.
 func (t *Table) guilty(network string) *Entry {
-	of := map[string]int{network: 1}
-	for _, p := range t.trial {
-		of[p.network]++
-	}
-	most := t.trial[0].network
-	for _, p := range t.trial {
-		if of[p.network] > of[most] {
-			most = p.network
-		}
+	stage := oldestOfMost(t.trial).stage
+	of := map[string]int{}
+	if stage == Silent {
+		of[network]++
 	}
 	var those []*Entry
 	for _, p := range t.trial {
-		if p.network == most {
+		if p.stage == stage {
 			those = append(those, p)
+			of[p.network]++
 		}
 	}
-	return oldestOfMost(those)
+	most := those[0]
+	for _, p := range those {
+		if of[p.network] > of[most.network] {
+			most = p
+		}
+	}
+	return most
 }
 
 // enter counts a connection for its address, and sets its verdict. It returns the connection of the address that is to give

@@ -139,7 +139,10 @@ func TestStagesOnTrial(t *testing.T) {
 	for range 100 { // at the address of a machine
 		r.enter("192.0.2.7", Trial)
 	}
-	for i := range 100 { // and from many addresses of one network
+	for i := range 100 { // from many networks
+		r.enter(fmt.Sprintf("198.51.100.%d", i+1), Trial)
+	}
+	for i := range 100 { // and from many addresses of one
 		r.enter(fmt.Sprintf("2001:db8::%x", i+1), Trial)
 	}
 	if *ownEnd || *otherEnd {
