@@ -186,7 +186,7 @@ func (p *parts) openSite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.site.Damaged(ctx, p.desired.Damage()...)
+	_ = p.site.Damaged(ctx, p.desired.Damage()...) // it is in the log
 	return nil
 }
 
@@ -201,11 +201,12 @@ func (p *parts) openNote(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.site.Damaged(ctx, damaged...)
+	if p.note = note; p.site.Damaged(ctx, damaged...) != nil {
+		return nil // it is reported at the next start
+	}
 	if err := note.Reported(); err != nil { // it is reported once more at the next start
 		p.opts.Logger.WarnContext(ctx, "which stores are missing is not noted", "err", err)
 	}
-	p.note = note
 	return nil
 }
 
@@ -264,7 +265,7 @@ func (p *parts) openData(ctx context.Context) error {
 	p.data, err = data.Open(data.Options{
 		Site: p.opts.Site, Dir: p.opts.StateDir, Gate: p.gate, RetainedTopics: p.opts.RetainedTopics, RetainedBytes: p.opts.RetainedBytes,
 		Begin: p.link.Begin, Rules: p.site.DataRules, Faulty: p.site.RulesFault,
-		Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) }, Fail: p.group.Fail, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+		Damaged: func(d *statefile.Damage) { _ = p.site.Damaged(ctx, d) }, Fail: p.group.Fail, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 		Disk: p.opts.Disk, Now: p.opts.Now, Unsynced: p.opts.Unsynced, Random: p.opts.Random,
 	})
 	if err != nil {
@@ -293,7 +294,7 @@ func (p *parts) startBroker(ctx context.Context) error {
 	p.broker, err = broker.New(broker.Options{
 		Name: "lo", Listeners: listeners,
 		Listen: p.opts.Listen, Limits: p.opts.brokerLimits(),
-		Sessions: broker.Sessions{Dir: p.dir("sessions"), Disk: p.opts.Disk, Limits: p.opts.Sessions, Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) }},
+		Sessions: broker.Sessions{Dir: p.dir("sessions"), Disk: p.opts.Disk, Limits: p.opts.Sessions, Damaged: func(d *statefile.Damage) { _ = p.site.Damaged(ctx, d) }},
 		Access:   permissions, Accept: route.accept, Admit: route.admit, Changed: changed, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	})
 	if err != nil {
@@ -338,7 +339,7 @@ func (p *parts) startDownlink(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open downlink: %w", err)
 	}
-	p.site.Damaged(ctx, p.down.Damage())
+	_ = p.site.Damaged(ctx, p.down.Damage()) // it is in the log
 	p.group.OnStop("downlink", func(context.Context) error { return p.down.Close() })
 	p.run("machine data for the site", p.down.Run)
 	if m, ok := p.desired.Current(); ok {
@@ -403,7 +404,7 @@ func (p *parts) openCache(ctx context.Context) error {
 	var err error
 	p.cache, err = cache.New(cache.Options{
 		Dir: p.dir("images"), Disk: p.opts.Disk, Default: p.opts.CO.HTTP, Client: p.fromCO, Now: p.opts.Now, MaxBytes: p.opts.CacheBytes, Logger: p.opts.Logger,
-		Spare: p.spare, Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) }, Images: p.desired.Images,
+		Spare: p.spare, Damaged: func(d *statefile.Damage) { _ = p.site.Damaged(ctx, d) }, Images: p.desired.Images,
 	})
 	if err != nil {
 		return fmt.Errorf("open image cache: %w", err)

@@ -41,7 +41,7 @@ type Note struct {
 	// What follows belongs to the goroutine of Run, once it is called.
 
 	begun   []string // roles
-	changed bool     // the file has others
+	missing []string // of stores whose loss is not reported yet
 }
 
 // content is what the file holds.
@@ -70,7 +70,8 @@ func Open(d disk.FS, dir string, log *slog.Logger, stores ...Store) (n *Note, da
 	n.begun = noted.Begun
 	for _, s := range stores {
 		if slices.Contains(n.begun, s.Role) && !n.there(s) {
-			n.begun, n.changed = slices.DeleteFunc(n.begun, func(role string) bool { return role == s.Role }), true
+			n.begun = slices.DeleteFunc(n.begun, func(role string) bool { return role == s.Role })
+			n.missing = append(n.missing, s.Role)
 			damaged = append(damaged, &statefile.Damage{
 				Identity: statefile.Identity{Role: s.Role, Name: Missing}, Path: n.path(s), Err: fmt.Errorf("%w, although the site has begun it", fs.ErrNotExist),
 			})
@@ -79,11 +80,12 @@ func Open(d disk.FS, dir string, log *slog.Logger, stores ...Store) (n *Note, da
 	return n, damaged, nil
 }
 
-// Reported says that what Open has found is reported, so that the next Open does not find it once more.
+// Reported says that what Open has found is reported: the next Open does not find it once more, as it does without.
 func (n *Note) Reported() error {
-	if !n.changed {
+	if len(n.missing) == 0 {
 		return nil
 	}
+	n.missing = nil
 	return n.write(n.begun)
 }
 
@@ -132,21 +134,21 @@ func (n *Note) save() error {
 		}
 		begun = append(begun, s.Role)
 	}
-	if !n.changed && len(begun) == len(n.begun) {
+	if len(begun) == len(n.begun) {
 		return nil
 	}
 	return n.write(begun)
 }
 
 func (n *Note) write(begun []string) error {
-	b, err := json.Marshal(content{Begun: begun})
+	b, err := json.Marshal(content{Begun: append(slices.Clone(begun), n.missing...)})
 	if err != nil {
 		return err
 	}
 	if err := n.file.Save(b); err != nil {
 		return err
 	}
-	n.begun, n.changed = begun, false
+	n.begun = begun
 	return nil
 }
 

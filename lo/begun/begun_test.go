@@ -63,6 +63,10 @@ func TestWhatWasBegunIsMissed(t *testing.T) {
 	if want := []string{"a file", "a directory"}; len(damaged) > 0 || !slices.Equal(again, want) {
 		t.Errorf("missing are %q before there was a note, and then %q, want %q", damaged, again, want)
 	}
+	n.Run(ctx) // what was not reported stays to be
+	if n, damaged = open(t, d); len(damaged) != 2 {
+		t.Errorf("missing are %q at a start after one that could not report them", damaged)
+	}
 	must(t, n.Reported())
 	if _, damaged = open(t, d); len(damaged) > 0 {
 		t.Errorf("missing are %q at a start after one that came no further than its report", damaged)

@@ -10,8 +10,8 @@ import (
 
 // Damaged counts, logs and reports to the CO that state files of the LO were found
 // damaged; nil entries are left out. It changes nothing else: their content counts as
-// not held, and the owner of each brings it back.
-func (s *Site) Damaged(ctx context.Context, found ...*statefile.Damage) {
+// not held, and the owner of each brings it back. The error says that the report to the CO could not be recorded.
+func (s *Site) Damaged(ctx context.Context, found ...*statefile.Damage) error {
 	var facts []nodes.Fact
 	for _, d := range found {
 		if d == nil {
@@ -22,12 +22,14 @@ func (s *Site) Damaged(ctx context.Context, found ...*statefile.Damage) {
 		facts = append(facts, siteFact(protocol.StateDamaged, "", loss(d), s.opts.Now()))
 	}
 	if len(facts) == 0 {
-		return
+		return nil
 	}
-	if _, err := s.append(ctx, facts); err != nil {
+	_, err := s.append(ctx, facts)
+	if err != nil {
 		// An LO with a full journal must start, to empty it.
 		s.log.WarnContext(ctx, "damage could not be recorded", "err", err)
 	}
+	return err
 }
 
 // loss says what is known of what damage has cost.
