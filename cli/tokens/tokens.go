@@ -76,7 +76,10 @@ func create(env *command.Env) *cobra.Command {
 				return command.Usage(fmt.Errorf("--ttl %s: want %s to %s", f.life, access.MinLife, access.MaxLife))
 			}
 			var out tokens.Made
-			body := map[string]any{"name": args[0], "role": f.role, "sites": f.sites, "seconds": int64(f.life / time.Second)}
+			body := map[string]any{"name": args[0], "role": f.role, "seconds": int64(f.life / time.Second)}
+			if cmd.Flags().Changed("site") { // an empty list is refused, and so is none
+				body["sites"] = append([]string{}, f.sites...)
+			}
 			if err := env.Call(cmd.Context(), http.MethodPost, "/tokens", body, &out); err != nil {
 				return err
 			}
