@@ -25,8 +25,7 @@ func (s *Site) Damaged(ctx context.Context, found ...*statefile.Damage) error {
 		return nil
 	}
 	_, err := s.append(ctx, facts)
-	if err != nil {
-		// An LO with a full journal must start, to empty it.
+	if err != nil { // an LO with a full journal must start, to empty it
 		s.log.WarnContext(ctx, "damage could not be recorded", "err", err)
 	}
 	return err
