@@ -7,7 +7,19 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
+
+// Shutdown ends a server that Serve runs. Requests that are not served within a time, or before the deadline of ctx, are cut off.
+func Shutdown(ctx context.Context, server *http.Server, within time.Duration) error {
+	short, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	err := server.Shutdown(short)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close()
+	}
+	return err
+}
 
 // A Server serves on one listener from Start to Stop.
 type Server struct {

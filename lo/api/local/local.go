@@ -94,13 +94,7 @@ func (s *Server) Run() error {
 
 // Stop ends Run. Requests that are not served within two seconds are cut off.
 func (s *Server) Stop(ctx context.Context) error {
-	short, cancel := context.WithTimeout(ctx, shutdownTimeout)
-	defer cancel()
-	err := s.http.Shutdown(short)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = s.http.Close()
-	}
-	return err
+	return httpserver.Shutdown(ctx, s.http, shutdownTimeout)
 }
 
 // change carries out a request.
