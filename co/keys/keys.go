@@ -200,15 +200,11 @@ func Rotate(dir string) (uint64, error) {
 
 // Retire makes a key set with the present signing key alone. It returns the number of the key set.
 func Retire(dir string) (uint64, error) {
-	unlock, err := claim(dir)
+	s, unlock, err := openToChange(dir)
 	if err != nil {
 		return 0, err
 	}
 	defer unlock()
-	s, err := Open(dir)
-	if err != nil {
-		return 0, err
-	}
 	key, err := keyfile.Private(filepath.Join(dir, SigningKey))
 	if err != nil {
 		return 0, err
@@ -219,15 +215,11 @@ func Retire(dir string) (uint64, error) {
 // RotateRoot makes a new root key in the place of the present one, which signs it: the key set has the chain of all
 // root keys, by which machines that have any of them follow. The signing keys stay. It returns the number of the key set.
 func RotateRoot(dir string) (uint64, error) {
-	unlock, err := claim(dir)
+	s, unlock, err := openToChange(dir)
 	if err != nil {
 		return 0, err
 	}
 	defer unlock()
-	s, err := Open(dir)
-	if err != nil {
-		return 0, err
-	}
 	if len(s.Trust.Roots()) >= sign.MaxRoots {
 		return 0, fmt.Errorf("the key set has the chain of %d root keys already, and no machine follows a longer one", len(s.Trust.Roots()))
 	}
@@ -332,6 +324,17 @@ func writePrivate(path string, key ed25519.PrivateKey) error {
 		return err
 	}
 	return atomicfile.Write(disk.OS, path, encoded, keyfile.PrivatePerm)
+}
+
+// openToChange is Open for a command that changes the directory, until unlock is called.
+func openToChange(dir string) (s Set, unlock func(), err error) {
+	if unlock, err = claim(dir); err != nil {
+		return s, nil, err
+	}
+	if s, err = Open(dir); err != nil {
+		unlock()
+	}
+	return s, unlock, err
 }
 
 // claim keeps two commands from changing one directory at a time.

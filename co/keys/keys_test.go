@@ -237,7 +237,7 @@ func TestUnreadableIsNotAbsent(t *testing.T) {
 }
 
 // TestRootRotation gives the root key two successors. Receivers of each of them, one that slept through both, and one that is
-// given the last, follow; the former root key is gone, and a rotation of the signing key goes on.
+// given the last, follow; the former root key is removed, and a rotation of the signing key goes on.
 func TestRootRotation(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "keys")

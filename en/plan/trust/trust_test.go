@@ -518,7 +518,7 @@ func TestLOSigns(t *testing.T) {
 		refused("unsigned, "+when, sign.Unsigned, nil)
 		restart()
 	}
-	node.LO = nil // its certificates are gone, as in development mode
+	node.LO = nil // it has no certificates any more, as in development mode
 	restart()
 	refused("without certificates of its own", "", nil)
 	if d, err = sent(nil); err != nil {
