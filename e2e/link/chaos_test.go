@@ -2,7 +2,6 @@ package link
 
 import (
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -56,12 +55,7 @@ func TestChaos(t *testing.T) {
 	proxy.Set(impair.Profile{})
 	r.serves(r.co, r.coOptions.HTTP)
 	r.serves(r.lo, r.loOptions.HTTP)
-	eventually(t, time.Minute, "every report is acknowledged by the LO", func() error {
-		if !f.Settled() {
-			return fmt.Errorf("%+v", f.Stats())
-		}
-		return nil
-	})
+	settled(t, f)
 	eventually(t, 90*time.Second, "the CO says what is true", func() error { return state(r, f) })
 	transitions, failures, faults := l.history(r)
 	if len(faults) > 0 {

@@ -57,12 +57,7 @@ func TestExternalBroker(t *testing.T) {
 		at = arrived(at)
 	}
 	f.Churn(0)
-	eventually(t, time.Minute, "every report is acknowledged by the LO", func() error {
-		if !f.Settled() {
-			return fmt.Errorf("%+v", f.Stats())
-		}
-		return nil
-	})
+	settled(t, f)
 	eventually(t, 90*time.Second, "the CO says what is true", func() error { return state(r, f) })
 	transitions, _, faults := l.history(r)
 	if len(faults) > 0 {

@@ -125,8 +125,8 @@ func TestFailover(t *testing.T) {
 	w.handedOver(0) // before the first strike: what it takes without one
 	for round := range *failovers {
 		for i, way := range []struct {
-			name         string
-			strike, mend func(*replica)
+			name           string
+			strike, repair func(*replica)
 		}{
 			{"kill -9", func(c *replica) { c.Kill() }, func(c *replica) { c.start(c.options) }},
 			{"SIGSTOP", func(c *replica) { c.signal(syscall.SIGSTOP) }, func(c *replica) { c.signal(syscall.SIGCONT) }},
@@ -135,17 +135,12 @@ func TestFailover(t *testing.T) {
 			struck := replicas[(round*3+i)%2] // the one that took over at the strike before
 			way.strike(struck)
 			w.report(way.name)
-			way.mend(struck)
+			way.repair(struck)
 			r.serves(struck.process, struck.options.HTTP)
 		}
 	}
 	f.Churn(0)
-	eventually(t, time.Minute, "every report is acknowledged by the LO", func() error {
-		if !f.Settled() {
-			return fmt.Errorf("%+v", f.Stats())
-		}
-		return nil
-	})
+	settled(t, f)
 	eventually(t, 2*time.Minute, "the CO says what is true", func() error { return state(r, f) })
 	_, _, faults := l.history(r)
 	if len(faults) > 0 {

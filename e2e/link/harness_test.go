@@ -166,6 +166,17 @@ func (r *rig) status() (s lo.Status, err error) {
 	return s, json.NewDecoder(resp.Body).Decode(&s)
 }
 
+// settled waits until the LO has acknowledged every report of a fleet.
+func settled(t *testing.T, f *sim.Fleet) {
+	t.Helper()
+	eventually(t, time.Minute, "every report is acknowledged by the LO", func() error {
+		if !f.Settled() {
+			return fmt.Errorf("%+v", f.Stats())
+		}
+		return nil
+	})
+}
+
 // fleet starts simulated nodes at the LO.
 func (r *rig) fleet(o sim.Options) *sim.Fleet {
 	r.t.Helper()

@@ -87,12 +87,7 @@ func TestNarrowLink(t *testing.T) {
 		proxy.Set(impair.Profile{})
 		drain = 2 * time.Minute
 	}
-	eventually(t, time.Minute, "every report is acknowledged by the LO", func() error {
-		if !f.Settled() {
-			return fmt.Errorf("%+v", f.Stats())
-		}
-		return nil
-	})
+	settled(t, f)
 	eventually(t, drain, "the queue is empty", func() error {
 		if s := n.check(); s.Journal.Depth > 0 {
 			return fmt.Errorf("%d records", s.Journal.Depth)
