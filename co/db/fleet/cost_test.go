@@ -121,7 +121,7 @@ var costs = []costly{
 	{"a deployment", func(ctx context.Context, s *fleetdb.Store) (int, error) {
 		d, err := s.Deployment(ctx, "site-00007", "deployment-2")
 		return len(d.Nodes), err
-	}, 60, 0, 5},
+	}, 150, 0, 5},
 	{"history", func(ctx context.Context, s *fleetdb.Store) (int, error) {
 		list, err := s.Transitions(ctx, "site-00007", "deployment-0", 0)
 		return len(list), err
