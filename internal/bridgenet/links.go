@@ -143,9 +143,18 @@ func addressOf(before Attachment, on Link) string {
 	return ""
 }
 
+// racers is how many others may be in the way of the plugins.
+const racers = 3
+
 // join makes one interface, and notes its address.
 func (n *Networks) join(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf, before string, l *Link) error {
 	answer, err := n.add(ctx, list, rt, before)
+	for tries := 0; err != nil && tries < racers && strings.Contains(err.Error(), "File exists"); tries++ {
+		// Another one made the chain that all ports of the node share, after the plugin had looked for it.
+		if err = n.del(ctx, list, rt); err == nil {
+			answer, err = n.add(ctx, list, rt, before)
+		}
+	}
 	if err != nil && strings.Contains(err.Error(), "failed to find plugin") {
 		return fmt.Errorf("install the CNI plugins (containernetworking-plugins): %w", err)
 	}
