@@ -75,10 +75,16 @@ type File interface {
 // ErrIrregular says that there is something else than a file: a directory, a FIFO, a socket or a device.
 var ErrIrregular = errors.New("it is no regular file")
 
+// ErrTooLong says that a file is longer than any that is read whole: its length is not what was stored.
+var ErrTooLong = errors.New("it is longer than any file that is read whole")
+
+// mostWhole is up to which length ReadFile reads a file, in bytes.
+const mostWhole = 1 << 30
+
 // Unreadable reports whether an operation failed because what was stored at its path is not there any more: the disk cannot
-// give it back, or it is no regular file. Trying again does not help.
+// give it back, or it is no regular file, or has a length that no file has. Trying again does not help.
 func Unreadable(err error) bool {
-	return errors.Is(err, ErrIrregular) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ELOOP)
+	return errors.Is(err, ErrIrregular) || errors.Is(err, ErrTooLong) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ELOOP)
 }
 
 // IsFull reports whether an operation failed because the disk, or the quota of the user on
@@ -175,7 +181,7 @@ func (machine) Lock(path string) (io.Closer, error) {
 	return lock, nil
 }
 
-// ReadFile returns the content of a file.
+// ReadFile returns the content of a file. One of more than 1 GiB is an ErrTooLong.
 func ReadFile(d FS, path string) ([]byte, error) {
 	f, err := d.Open(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -184,6 +190,9 @@ func ReadFile(d FS, path string) ([]byte, error) {
 	size, err := f.Size()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read %s: %w", path, err), f.Close())
+	}
+	if size > mostWhole {
+		return nil, errors.Join(fmt.Errorf("read %s: %w: %d bytes", path, ErrTooLong, size), f.Close())
 	}
 	b := make([]byte, size)
 	n, err := f.ReadAt(b, 0)

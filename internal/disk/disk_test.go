@@ -240,3 +240,19 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// A file that is much longer than what was stored is not read into memory: it counts as one that cannot be read.
+func TestReadFileOfWrongLength(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state")
+	if err := os.WriteFile(path, []byte("state"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 256<<30); err != nil {
+		t.Fatal(err)
+	}
+	_, err := disk.ReadFile(disk.OS, path)
+	if !errors.Is(err, disk.ErrTooLong) || !disk.Unreadable(err) {
+		t.Errorf("got %v", err)
+	}
+}
