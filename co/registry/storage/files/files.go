@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/filelock"
+	"github.com/colonyfleet/colony/internal/statefile"
 )
 
 // A Dir is a directory that holds a registry. The lock of its RW is of the file lock in it.
@@ -28,11 +30,12 @@ type Dir struct {
 
 var _ storage.Storage = (*Dir)(nil)
 
-// Open opens a directory, which is created where it is missing.
+// Open opens a directory, which is created where it is missing. What is no folder, and stands in the place of one of its folders, is
+// set aside.
 func Open(dir string) (*Dir, error) {
 	d := &Dir{dir: dir}
 	for _, folder := range []string{"blobs/sha256", uploads, "repositories"} {
-		if err := os.MkdirAll(d.Path(folder), 0o750); err != nil {
+		if err := d.makeFolder(folder); err != nil {
 			return nil, err
 		}
 	}
@@ -41,8 +44,19 @@ func Open(dir string) (*Dir, error) {
 	return d, err
 }
 
+func (d *Dir) makeFolder(folder string) error {
+	for part := folder; part != "."; part = path.Dir(part) {
+		if st, err := os.Lstat(d.Path(part)); err == nil && !st.IsDir() && st.Mode()&os.ModeSymlink == 0 {
+			if _, err := statefile.SetAside(disk.OS, d.Path(part)); err != nil {
+				return fmt.Errorf("what stands in the place of the folder %s of the registry is no folder: %w", part, err)
+			}
+		}
+	}
+	return os.MkdirAll(d.Path(folder), 0o750)
+}
+
 // Path is where a file of the registry lies.
-func (d *Dir) Path(path string) string { return filepath.Join(d.dir, filepath.FromSlash(path)) }
+func (d *Dir) Path(name string) string { return filepath.Join(d.dir, filepath.FromSlash(name)) }
 
 // Held implements storage.Locks: the kernel keeps the lock for as long as this program lives.
 func (d *Dir) Held() error { return nil }
@@ -57,11 +71,15 @@ func (d *Dir) Alone() (io.Closer, error) {
 }
 
 // Read implements storage.Files.
-func (d *Dir) Read(path string) ([]byte, error) { return os.ReadFile(d.Path(path)) }
+func (d *Dir) Read(path string) ([]byte, error) { return disk.ReadFile(disk.OS, d.Path(path)) }
 
 // Open implements storage.Files.
 func (d *Dir) Open(_ context.Context, path string) (io.ReadSeekCloser, error) {
-	return os.Open(d.Path(path))
+	f, err := disk.OpenFile(d.Path(path), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err // and no nil file in an interface
+	}
+	return f, nil
 }
 
 // Write implements storage.Files.

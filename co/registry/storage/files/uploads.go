@@ -67,7 +67,7 @@ func (d *Dir) Append(_ context.Context, id string, body io.Reader, room func(bef
 		return 0, err
 	}
 	defer release()
-	f, err := os.OpenFile(d.upload(id), os.O_WRONLY, 0)
+	f, err := disk.OpenFile(d.upload(id), os.O_WRONLY, 0)
 	if err != nil {
 		return 0, fmt.Errorf("open upload: %w", err)
 	}
@@ -123,7 +123,7 @@ func (d *Dir) Seal(_ context.Context, id string, want protocol.Digest, path stri
 
 // check compares the digest of an upload, and flushes it.
 func check(path string, want protocol.Digest) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := disk.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("open upload: %w", err)
 	}
