@@ -235,3 +235,40 @@ func TestSignsForNodes(t *testing.T) {
 		return len(d.Certificates) == 1 && bytes.Equal(d.Certificates[0], chain[0].Raw)
 	}))
 }
+
+// TestMissingRecordOfNodes removes what an LO knows of the nodes that are enrolled: it starts, and says so once.
+func TestMissingRecordOfNodes(t *testing.T) {
+	t.Parallel()
+	c := newProvenCO(t)
+	o := DefaultOptions()
+	o.Site, o.StateDir, o.MQTT, o.HTTP, o.Logger = "s1", t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", logger(t)
+	o.CO.MQTT, o.CO.Enrol = []string{"tls://" + c.broker.Addr("machines")}, []string{c.enrol}
+	o.Identity = IdentityOptions{TokenFile: filepath.Join(t.TempDir(), "token"), Enrol: "127.0.0.1:0", MQTT: "127.0.0.1:0"}
+	run := func() (missing []string) {
+		t.Helper()
+		l := startLO(t, o)
+		defer stopLO(t, l)
+		for _, e := range events(t, l) {
+			if e.Kind != protocol.StateDamaged {
+				continue
+			}
+			var loss protocol.Loss
+			if err := protocol.Unmarshal(e.Body, &loss); err != nil {
+				t.Fatal(err)
+			}
+			missing = append(missing, loss.Class)
+		}
+		return missing
+	}
+	if got := run(); len(got) > 0 {
+		t.Errorf("a new LO reports %q", got)
+	}
+	if err := os.Remove(filepath.Join(o.StateDir, "identity", "nodes.log")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if got := run(); len(got) != 1 || got[0] != "lo/machines missing" {
+			t.Errorf("reported is %q, want the record of nodes, once", got)
+		}
+	}
+}

@@ -22,12 +22,12 @@ import (
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/begun"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/keyfile"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/lo/api"
-	"github.com/colonyfleet/colony/lo/begun"
 	"github.com/colonyfleet/colony/lo/cache"
 	"github.com/colonyfleet/colony/lo/clients"
 	"github.com/colonyfleet/colony/lo/control"
@@ -192,11 +192,13 @@ func (p *parts) openSite(ctx context.Context) error {
 
 // openNote looks whether a store that an earlier run has begun is missing.
 func (p *parts) openNote(ctx context.Context) error {
-	note, damaged, err := begun.Open(p.opts.Disk, p.opts.StateDir, p.opts.Logger,
+	note, damaged, err := begun.Open(
+		begun.Options{Disk: p.opts.Disk, Dir: p.opts.StateDir, File: begun.File{Role: "lo/begun", Path: "state/begun.json"}, Logger: p.opts.Logger},
 		begun.Store{Role: "broker/sessions store", Path: "sessions"},
 		begun.Store{Role: "lo/data/retained", Path: "retained/messages.log"},
 		begun.Store{Role: "lo/datarules", Path: "datarules.cbor"},
 		begun.Store{Role: "lo/positions", Path: "down/positions"},
+		begun.Store{Role: loidentity.Role, Path: loidentity.NodesPath},
 	)
 	if err != nil {
 		return err

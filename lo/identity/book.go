@@ -112,6 +112,13 @@ type book struct {
 	flushed  uint64     // appended, as it was before the last flush
 }
 
+// NodesPath is the file of what is known of the nodes that are enrolled, below the LO's state directory, and Role that of its damage.
+// The role is the package's name when the files were first written: another would make them count as damaged.
+const (
+	NodesPath = "identity/" + nodesFile
+	Role      = "lo/machines"
+)
+
 const (
 	nodesFile = "nodes.log"
 	maxRecord = 64 << 20
@@ -122,7 +129,7 @@ const (
 // openBook reads what an earlier run knew, also from the file of builds that replaced it whole. After damage, which
 // it reports, nothing is known: of a history with gaps a node would count by a key that was replaced.
 func openBook(d disk.FS, dir string, damaged func(*statefile.Damage)) (*book, error) {
-	id := statefile.Identity{Role: "lo/machines"} // the package's name when the files were first written: another would make them count as damaged
+	id := statefile.Identity{Role: Role}
 	b := &book{s: state{}.clone()}
 	log, found, err := recordlog.Open(recordlog.Options{Identity: id, Disk: d, Path: filepath.Join(dir, nodesFile), MaxRecord: maxRecord}, func(body []byte, _ uint64) error {
 		var c change

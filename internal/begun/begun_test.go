@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -41,7 +42,7 @@ func begin(t *testing.T, seed uint64) *simdisk.Disk {
 // open returns the note and the roles of what is damaged.
 func open(t *testing.T, d disk.FS) (n *Note, damaged []string) {
 	t.Helper()
-	n, found, err := Open(d, "/s", slog.New(slog.DiscardHandler), stores...)
+	n, found, err := Open(Options{Disk: d, Dir: "/s", File: File{Role: "lo/begun", Path: "state/begun.json"}, Logger: slog.New(slog.DiscardHandler)}, stores...)
 	must(t, err)
 	for _, one := range found {
 		damaged = append(damaged, one.Role)
@@ -77,13 +78,75 @@ func TestWhatWasBegunIsMissed(t *testing.T) {
 	}
 }
 
+// A store that is begun anew before its loss is reported is reported all the same, even where nothing but Open ran.
+func TestBegunAnew(t *testing.T) {
+	t.Parallel()
+	d := begin(t, 1)
+	n, _ := open(t, d)
+	must(t, n.save())
+	must(t, d.Remove("/s/down/positions"))
+	n, damaged := open(t, d)
+	if !slices.Equal(damaged, []string{"a file"}) {
+		t.Fatalf("missing are %q", damaged)
+	}
+	f, err := d.Open("/s/down/positions", os.O_CREATE|os.O_RDWR, 0o600)
+	must(t, errors.Join(err, f.Close()))
+	for _, run := range []func(){func() {}, func() { must(t, n.save()) }} {
+		run()
+		if n, damaged = open(t, d); !slices.Equal(damaged, []string{"a file"}) {
+			t.Errorf("missing are %q at a start after one that was killed before its report", damaged)
+		}
+	}
+	must(t, n.Reported())
+	if _, damaged = open(t, d); len(damaged) > 0 {
+		t.Errorf("missing are %q after the report", damaged)
+	}
+}
+
+// A store is missing where a file has the place of its folder.
+func TestFileForFolder(t *testing.T) {
+	t.Parallel()
+	n := &Note{disk: disk.OS, dir: t.TempDir()}
+	must(t, os.WriteFile(filepath.Join(n.dir, "down"), []byte("no folder"), 0o600))
+	if n.there(stores[0]) {
+		t.Error("a store is there whose folder is a file")
+	}
+}
+
+// noSync is a disk that makes no names of one directory durable.
+type noSync struct {
+	disk.FS
+	dir string
+}
+
+func (d noSync) SyncDir(path string) error {
+	if path == d.dir {
+		return errors.New("input/output error")
+	}
+	return d.FS.SyncDir(path)
+}
+
+// A store whose names are not durable keeps no other one from being noted.
+func TestOthersAreNoted(t *testing.T) {
+	t.Parallel()
+	d := begin(t, 1)
+	n, _ := open(t, noSync{d, "/s/down"})
+	if err := n.save(); err == nil {
+		t.Error("names were not made durable, and nothing says so")
+	}
+	must(t, d.Remove("/s/sessions/segment"))
+	if _, damaged := open(t, d); !slices.Equal(damaged, []string{"a directory"}) {
+		t.Errorf("missing are %q", damaged)
+	}
+}
+
 // A note that is damaged is reported, and nothing else.
 func TestDamagedNote(t *testing.T) {
 	t.Parallel()
 	d := begin(t, 1)
 	n, _ := open(t, d)
 	must(t, n.save())
-	f, err := d.Open("/s/"+noteFile, os.O_RDWR, 0)
+	f, err := d.Open("/s/"+"state/begun.json", os.O_RDWR, 0)
 	must(t, err)
 	must(t, errors.Join(f.Truncate(9), f.Close()))
 	must(t, d.Remove("/s/down/positions"))
@@ -102,7 +165,7 @@ func TestPowerCut(t *testing.T) {
 			d.CutAt(cut)
 			whole = n.save() == nil && !d.Off()
 			d.Restart(true)
-			_, err := d.Stat("/s/" + noteFile)
+			_, err := d.Stat("/s/" + "state/begun.json")
 			if err != nil && !errors.Is(err, fs.ErrNotExist) || whole && err != nil {
 				t.Fatal(err)
 			}

@@ -1,5 +1,5 @@
-// Package begun notes which stores a site has begun, so that one that is missing as a whole at a later start is
-// noticed: without a note it would pass for the store of a new site.
+// Package begun notes which stores a tier has begun, so that one that is missing as a whole at a later start is
+// noticed: without a note it would pass for the store of a new one.
 package begun
 
 import (
@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/colonyfleet/colony/internal/disk"
@@ -24,7 +25,7 @@ const lookEvery = time.Minute
 type Store struct {
 	// Role is that of the damage that is reported where the store is missing. The note names the store so.
 	Role string
-	Path string // below the directory of the site's state
+	Path string // below the directory of the state
 }
 
 // Missing ends the name of the damage of a store that is missing, after its role.
@@ -47,18 +48,33 @@ type Note struct {
 // content is what the file holds.
 type content struct {
 	Begun []string `json:"begun"` // roles
+	// Missing are those of Begun whose loss is not reported yet, and which may have been begun anew since.
+	// Absent: none.
+	Missing []string `json:"missing,omitempty"`
 }
 
-// noteFile is the note, beside the record of the site.
-const noteFile = "state/begun.json"
+// A File is where a note is: below the directory of the state, in a folder that exists.
+type File struct {
+	Role string // of its own damage
+	Path string
+}
 
-// Open reads the note in the directory of the site's state, in which the folder state must exist. It is called before any
-// of the stores is opened. damaged are the stores that were begun and are missing, and the note itself where it is
-// damaged. Without a note, as at a new site and after an upgrade from 0.2.0, nothing counts as begun. Open fails with a
+// Options are what a Note works with. All are needed.
+type Options struct {
+	Disk disk.FS
+	// Dir is the directory of the state, and File the note in it.
+	Dir    string
+	File   File
+	Logger *slog.Logger
+}
+
+// Open reads the note of the stores below a directory. It is called before any of the stores is opened. damaged are the stores that
+// were begun and are missing, those that an Open before has found so and whose loss is not Reported, and the note itself where it is
+// damaged. Without a note, as at the first start of a tier that notes them, nothing counts as begun. Open fails with a
 // *statefile.NewerError where a later release wrote the note, and where it cannot be read now.
-func Open(d disk.FS, dir string, log *slog.Logger, stores ...Store) (n *Note, damaged []*statefile.Damage, err error) {
-	file := statefile.File{Disk: d, Identity: statefile.Identity{Role: "lo/begun"}, Path: filepath.Join(dir, noteFile)}
-	n = &Note{disk: d, dir: dir, log: log, file: file, stores: stores}
+func Open(o Options, stores ...Store) (n *Note, damaged []*statefile.Damage, err error) {
+	file := statefile.File{Disk: o.Disk, Identity: statefile.Identity{Role: o.File.Role}, Path: filepath.Join(o.Dir, o.File.Path)}
+	n = &Note{disk: o.Disk, dir: o.Dir, log: o.Logger, file: file, stores: stores}
 	var noted content
 	_, err = file.Load(func(b []byte) error { return json.Unmarshal(b, &noted) })
 	if damage, ok := errors.AsType[*statefile.Damage](err); ok {
@@ -68,13 +84,22 @@ func Open(d disk.FS, dir string, log *slog.Logger, stores ...Store) (n *Note, da
 		return nil, nil, fmt.Errorf("read which stores were begun: %w", err)
 	}
 	n.begun = noted.Begun
+	fresh := false
 	for _, s := range stores {
-		if slices.Contains(n.begun, s.Role) && !n.there(s) {
-			n.begun = slices.DeleteFunc(n.begun, func(role string) bool { return role == s.Role })
-			n.missing = append(n.missing, s.Role)
-			damaged = append(damaged, &statefile.Damage{
-				Identity: statefile.Identity{Role: s.Role, Name: Missing}, Path: n.path(s), Err: fmt.Errorf("%w, although the site has begun it", fs.ErrNotExist),
-			})
+		known := slices.Contains(noted.Missing, s.Role)
+		if !slices.Contains(n.begun, s.Role) || n.there(s) && !known {
+			continue
+		}
+		fresh = fresh || !known
+		n.begun = slices.DeleteFunc(n.begun, func(role string) bool { return role == s.Role })
+		n.missing = append(n.missing, s.Role)
+		damaged = append(damaged, &statefile.Damage{
+			Identity: statefile.Identity{Role: s.Role, Name: Missing}, Path: n.path(s), Err: fmt.Errorf("%w, although it was begun", fs.ErrNotExist),
+		})
+	}
+	if fresh { // before they are begun anew
+		if err := n.write(n.begun); err != nil {
+			n.log.Warn("which stores are missing is not noted: where their loss is not reported before the next start, it is not then", "err", err)
 		}
 	}
 	return n, damaged, nil
@@ -85,8 +110,13 @@ func (n *Note) Reported() error {
 	if len(n.missing) == 0 {
 		return nil
 	}
+	missing := n.missing
 	n.missing = nil
-	return n.write(n.begun)
+	err := n.write(n.begun)
+	if err != nil {
+		n.missing = missing
+	}
+	return err
 }
 
 func (n *Note) path(s Store) string { return filepath.Join(n.dir, s.Path) }
@@ -95,7 +125,7 @@ func (n *Note) path(s Store) string { return filepath.Join(n.dir, s.Path) }
 func (n *Note) there(s Store) bool {
 	st, err := n.disk.Stat(n.path(s))
 	if err != nil || !st.IsDir() {
-		return !errors.Is(err, fs.ErrNotExist)
+		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) // a file has the place of its folder
 	}
 	all, err := n.disk.List(n.path(s))
 	return err != nil || len(all) > 0
@@ -108,7 +138,7 @@ func (n *Note) Run(ctx context.Context) {
 	defer ticker.Stop()
 	for running := true; ; {
 		if err := n.save(); err != nil {
-			n.log.WarnContext(ctx, "which stores the site has begun is not noted: a loss of one of them as a whole would not be noticed", "err", err)
+			n.log.WarnContext(ctx, "which stores are begun is not noted: a loss of one of them as a whole would not be noticed", "err", err)
 		}
 		if !running {
 			return
@@ -121,27 +151,35 @@ func (n *Note) Run(ctx context.Context) {
 	}
 }
 
-// save adds to the note what was begun since. What it names is durable before, and stays: what is removed while the site
+// save adds to the note what was begun since. What it names is durable before, and stays: what is removed while the tier
 // runs is missing at its next start.
 func (n *Note) save() error {
 	begun := slices.Clone(n.begun)
+	var errs []error
 	for _, s := range n.stores {
 		if slices.Contains(begun, s.Role) || !n.there(s) {
 			continue
 		}
 		if err := n.syncNames(s); err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		begun = append(begun, s.Role)
 	}
-	if len(begun) == len(n.begun) {
-		return nil
+	if len(begun) > len(n.begun) {
+		errs = append(errs, n.write(begun))
 	}
-	return n.write(begun)
+	return errors.Join(errs...)
 }
 
 func (n *Note) write(begun []string) error {
-	b, err := json.Marshal(content{Begun: append(slices.Clone(begun), n.missing...)})
+	all := slices.Clone(begun)
+	for _, role := range n.missing { // it may be begun anew
+		if !slices.Contains(all, role) {
+			all = append(all, role)
+		}
+	}
+	b, err := json.Marshal(content{Begun: all, Missing: n.missing})
 	if err != nil {
 		return err
 	}
