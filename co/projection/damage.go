@@ -30,6 +30,7 @@ var without = map[string]string{
 	"lo/data/retained":      "the retained messages of its broker are gone until their publishers send them again",
 	"lo/positions":          "messages that the CO has sent to the site may come to its clients once more",
 	"lo/datarules":          "it is learnt anew",
+	"lo/machines":           "which keys its nodes enrolled with is not known any more: a node is known by its certificate once it connects or renews",
 }
 
 // sessionsLoss says what is known of what the clients that have sessions at a broker have lost.
