@@ -36,6 +36,12 @@ func whole() map[string]any {
 		"network-check": NetworkCheck{Connect, "plc-7:502", 3},
 		"log-request":   LogRequest{Subject{"hello", "web", "nginx"}, true, true, 60000, 100, "a|b", "stderr", true, true},
 		"restriction":   Restriction{"new disk", 7200000, true},
+		"exec-request":  ExecRequest{Subject{"hello", "web", "nginx"}, []string{"sh", "-c", "ls"}, true, 80, 24, true, []byte{1}},
+		"forward":       ForwardRequest{Subject{"hello", "web", "nginx"}, 8080, []byte{1}},
+		"diagnostics":   DiagnosticsRequest{[]byte{1}},
+		"files":         FilesRequest{[]byte{1}, []string{"/var/log/*"}},
+		"segment":       Segment{1, "gw-1", 1 << 33, []byte{1}, 1 << 34, []byte{2}},
+		"record":        Record{Resize, []byte{1}, 80, 24, "INT", 130, 9},
 		"log-line":      LogLine{"web", "nginx", "stderr", 1700000000000, "t", 1, 2, 3, true, 4, 5},
 	}
 }
@@ -82,7 +88,7 @@ func TestSchema(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("; The messages of commands, of Colony's wire protocol, version 1 (RFC 8610). Written from the Go\n; types by their test; docs/protocol.md says what they mean and on which topics they go.\n")
 	done := map[reflect.Type]bool{}
-	for _, m := range []any{Command{}, Envelope{}, Result{}, Taken{}, Frame{}, Credit{}, TimeAsk{}, Time{}, Subject{}, NetworkCheck{}, LogRequest{}, LogLine{}, Restriction{}} {
+	for _, m := range []any{Command{}, Envelope{}, Result{}, Taken{}, Frame{}, Credit{}, TimeAsk{}, Time{}, Subject{}, NetworkCheck{}, LogRequest{}, LogLine{}, Restriction{}, ExecRequest{}, ForwardRequest{}, DiagnosticsRequest{}, FilesRequest{}, Segment{}, Record{}} {
 		schematest.Write(&b, reflect.TypeOf(m), done)
 	}
 	for name, m := range whole() {
@@ -278,5 +284,25 @@ func TestUnmarshal(t *testing.T) {
 	}
 	if err := Unmarshal(protocol.Marshal(Credit{V: 1, Bytes: 7}), &c); err != nil || c.Bytes != 7 {
 		t.Errorf("a message: %+v, %v", c, err)
+	}
+}
+
+func TestPathsOfFiles(t *testing.T) {
+	t.Parallel()
+	key := make([]byte, 32)
+	for _, p := range []string{"/var/log/syslog", "/var/log/*.log", "/"} {
+		if err := (&FilesRequest{key, []string{p}}).Check(); err != nil {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+	for _, p := range []string{"", "var/log", "/var/../etc/shadow", "/var/log/", "/a[", "/a\x00b", "/" + strings.Repeat("a", MaxPath)} {
+		if err := (&FilesRequest{key, []string{p}}).Check(); protocol.KindOf(err) != protocol.Invalid {
+			t.Errorf("%.20q: %v", p, err)
+		}
+	}
+	for _, r := range []Args{&FilesRequest{key, nil}, &FilesRequest{key, make([]string, MaxPaths+1)}, &FilesRequest{nil, []string{"/a"}}, &DiagnosticsRequest{}, &ForwardRequest{Subject{Deployment: "a"}, 0, key}, &ForwardRequest{Subject{}, 1, key}, &ForwardRequest{Subject{Deployment: "a"}, 1, nil}} {
+		if err := r.Check(); protocol.KindOf(err) != protocol.Invalid {
+			t.Errorf("%+v: %v", r, err)
+		}
 	}
 }

@@ -22,6 +22,10 @@ const (
 	Inventory Kind = "inventory"     // no arguments: look at the machine again, and report it
 	Check     Kind = "network-check" // NetworkCheck: can the node reach an address
 	Logs      Kind = "logs"          // LogRequest: the log of a container; live, in LogLines
+	Exec      Kind = "exec"          // ExecRequest: a session with a program in a container; live, in Segments
+	Forward   Kind = "forward"       // ForwardRequest: connections to a port of a container; live, in Segments
+	Diagnose  Kind = "diagnostics"   // DiagnosticsRequest: an archive of what the node knows of itself; live, in Segments
+	Files     Kind = "files"         // FilesRequest: an archive of files of the node; live, in Segments
 	Cordon    Kind = "cordon"        // Restriction: place nothing new on the node
 	Uncordon  Kind = "uncordon"      // no arguments: end a cordon or a drain
 	Drain     Kind = "drain"         // Restriction: as cordon, and move away what can move
@@ -46,6 +50,9 @@ type Definition struct {
 	ByLO bool
 }
 
+// collectBudget is what the kinds that collect may send, with what is sent again, in bytes.
+const collectBudget = 256 << 20
+
 // Definitions are those of all kinds, in their order.
 func Definitions() []Definition {
 	return []Definition{
@@ -55,6 +62,10 @@ func Definitions() []Definition {
 		{Kind: Inventory, About: "look at the machine again and report it", Repeatable: true, Limit: time.Minute},
 		{Kind: Check, About: "try to reach an address from the node: by name, by ping or by a connection", Repeatable: true, Limit: 2 * time.Minute},
 		{Kind: Logs, About: "read or follow the log of a container", Repeatable: true, Live: true, Budget: 1 << 30, Limit: 12 * time.Hour},
+		{Kind: Exec, About: "run a program in a container, with somebody at it", Live: true, Budget: 1 << 30, Limit: 12 * time.Hour},
+		{Kind: Forward, About: "forward connections to a port of a container", Live: true, Budget: 1 << 30, Limit: 12 * time.Hour},
+		{Kind: Diagnose, About: "collect what the node knows of itself", Live: true, Budget: collectBudget, Limit: 12 * time.Hour},
+		{Kind: Files, About: "collect files of the node that its configuration names", Live: true, Budget: collectBudget, Limit: 12 * time.Hour},
 		{Kind: Cordon, About: "place nothing new on a node", ByLO: true, Limit: time.Minute},
 		{Kind: Uncordon, About: "end a cordon or a drain of a node", ByLO: true, Limit: time.Minute},
 		{Kind: Drain, About: "place nothing new on a node, and move away what can move", ByLO: true, Limit: time.Minute},
@@ -103,6 +114,14 @@ func NewArgs(kind Kind) (Args, error) {
 		return &NetworkCheck{}, nil
 	case Logs:
 		return &LogRequest{}, nil
+	case Exec:
+		return &ExecRequest{}, nil
+	case Forward:
+		return &ForwardRequest{}, nil
+	case Diagnose:
+		return &DiagnosticsRequest{}, nil
+	case Files:
+		return &FilesRequest{}, nil
 	case Cordon, Drain, Hold:
 		return &Restriction{}, nil
 	}

@@ -48,6 +48,8 @@ const (
 	NodeLive      Kind = "node-live"      // EN → LO, 0
 	SiteCredit    Kind = "site-credit"    // CO → LO, 0
 	NodeCredit    Kind = "node-credit"    // LO → EN, 0
+	SiteInput     Kind = "site-input"     // CO → LO, 0
+	NodeInput     Kind = "node-input"     // LO → EN, 0
 	SiteTimeAsk   Kind = "site-time-ask"  // LO → CO, 0
 	SiteTime      Kind = "site-time"      // CO → LO, 0
 	NodeTimeAsk   Kind = "node-time-ask"  // EN → LO, 0
@@ -72,8 +74,8 @@ var nodeKinds = map[Kind]string{NodeDesired: "desired", NodeOnline: "online", He
 
 // siteCommandKinds and nodeCommandKinds are those whose topics end with the id of a command.
 var (
-	siteCommandKinds = map[Kind]string{SiteCommand: "cmd", SiteLive: "live", SiteCredit: "credit"}
-	nodeCommandKinds = map[Kind]string{NodeCommand: "cmd", NodeLive: "live", NodeCredit: "credit"}
+	siteCommandKinds = map[Kind]string{SiteCommand: "cmd", SiteLive: "live", SiteCredit: "credit", SiteInput: "input"}
+	nodeCommandKinds = map[Kind]string{NodeCommand: "cmd", NodeLive: "live", NodeCredit: "credit", NodeInput: "input"}
 )
 
 // ForSite returns the topic of a kind that belongs to a whole site.

@@ -85,7 +85,7 @@ func ForNode(kind topic.Kind, site protocol.SiteID, node protocol.NodeID) string
 		return topic.ForSite(kind, site)
 	case topic.Status:
 		return topic.ForStatus(site, node, "hello")
-	case topic.NodeLive, topic.NodeCommand, topic.NodeCredit:
+	case topic.NodeLive, topic.NodeCommand, topic.NodeCredit, topic.NodeInput:
 		return topic.ForNodeCommand(kind, site, node, CommandID)
 	}
 	return topic.ForNode(kind, site, node)
@@ -94,7 +94,7 @@ func ForNode(kind topic.Kind, site protocol.SiteID, node protocol.NodeID) string
 // ForSite returns a topic of a kind that is between a site and the CO.
 func ForSite(kind topic.Kind, site protocol.SiteID) string {
 	switch kind {
-	case topic.SiteLive, topic.SiteCommand, topic.SiteCredit:
+	case topic.SiteLive, topic.SiteCommand, topic.SiteCredit, topic.SiteInput:
 		return topic.ForCommand(kind, site, CommandID)
 	}
 	return topic.ForSite(kind, site)
