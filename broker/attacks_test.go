@@ -50,7 +50,7 @@ type siege struct {
 func attacked(t *testing.T, w way, l limits.Limits) *siege { return attackedAs(t, w, free{}, l) }
 
 // attackedAs is attacked of a broker whose clients a decides on.
-func attackedAs(t *testing.T, w way, a broker.Access, l limits.Limits) *siege {
+func attackedAs(t *testing.T, w way, a broker.Access, l limits.Limits, more ...func(*broker.Options)) *siege {
 	t.Helper()
 	server, own := testTLS(t)
 	server.ClientAuth = tls.RequestClientCert
@@ -62,6 +62,9 @@ func attackedAs(t *testing.T, w way, a broker.Access, l limits.Limits) *siege {
 			at.TLS = server
 		}
 		o.Listeners = append(o.Listeners, at)
+		for _, change := range more {
+			change(o)
+		}
 	})
 	return s
 }

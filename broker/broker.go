@@ -149,6 +149,9 @@ func (b *Broker) Start(ctx context.Context) error {
 		b.closeListeners()
 		return errors.Join(fmt.Errorf("broker %s: register metrics: %w", b.o.Name, err), b.closeStore())
 	}
+	if b.store != nil {
+		b.store.Expire() // what was due while the broker was away is over before anybody comes
+	}
 	for _, l := range b.listeners {
 		b.wg.Go(func() { b.acceptAll(l) })
 	}
@@ -338,7 +341,7 @@ func (b *Broker) track(c *conn) bool {
 }
 
 func (b *Broker) untrack(c *conn) {
-	c.entry.Leave(time.Now())
+	c.AfterClose(func() { c.entry.Leave(time.Now()) }) // until then it has its descriptor
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.conns, c)

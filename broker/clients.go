@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/refusals"
+
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/access"
@@ -103,7 +105,7 @@ func (b *Broker) release(client string, endSession bool, meant func(owner string
 func (b *Broker) Recheck() (ended int) {
 	for _, s := range b.connected() {
 		if err := term.Check(b.o.Access, s.conn.listener.Name, layers.TLS(s.conn.Raw())); err != nil {
-			b.log.Warn("connection ended: it may not last any more", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "err", err)
+			b.log.Warn("connection ended: it may not last any more", "client", refusals.Shortened(s.client), "listener", s.conn.listener.Name, "remote", s.conn.remote(), "err", err)
 			b.disconnect(s.conn, packets.ErrNotAuthorized)
 			ended++
 		}

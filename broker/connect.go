@@ -21,7 +21,6 @@ import (
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/term"
 	"github.com/colonyfleet/colony/broker/wills"
-	"github.com/colonyfleet/colony/internal/netaddr"
 	"github.com/colonyfleet/colony/internal/refusals"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -64,7 +63,7 @@ func (b *Broker) connect(c *conn) (err error) {
 		h, err = packet.ReadHeader(c)
 	}
 	if err == nil {
-		err = b.checkHeader(h, int64(b.o.Limits.ConnectBytes))
+		err = b.checkHeader(h, int64(b.o.Limits.ConnectBytes), "limits.connectBytes")
 	}
 	if err == nil && h.Type != packet.Connect { // [MQTT-3.1.0-1]
 		err = &packet.Error{Code: packet.ProtocolError, Clause: "MQTT-3.1.0-1", Reason: "the first packet is " + h.Type.String() + ": want CONNECT"}
@@ -178,7 +177,7 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	}
 	// What was revoked before it was registered, Recheck has not seen.
 	if s.term, err = term.Begin(b.o.Access, c.listener.Name, info.TLS, func() {
-		b.log.Info("connection ended with its certificate: the client connects anew with its next one", "client", s.client, "listener", c.listener.Name, "remote", c.remote())
+		b.log.Info("connection ended with its certificate: the client connects anew with its next one", "client", refusals.Shortened(s.client), "listener", c.listener.Name, "remote", c.remote())
 		b.disconnect(c, packets.ErrMaxConnectTime)
 	}); err != nil {
 		s.clean.Store(true) // nothing is published for a client that is refused
@@ -193,6 +192,7 @@ func (b *Broker) placeAt(c *conn, id access.Identity, info *access.ConnectInfo) 
 	if id.Machine() {
 		c.entry.Machine(id.Proved(info.TLS), time.Now())
 	}
+	c.entry.Known()
 	verdict := c.entry.Verdict()
 	if verdict == peers.Welcome {
 		return nil
@@ -283,7 +283,7 @@ func (b *Broker) admit(s *session) (old *session, err error) {
 		use = &identity{}
 	}
 	if use.sessions >= b.o.Limits.ConnectionsPerIdentity {
-		return nil, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: fmt.Sprintf("%s has %d connections: that is the limit", s.id.Name, use.sessions)}
+		return nil, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: fmt.Sprintf("%s has %d connections: that is the limit; see limits.connectionsPerIdentity", s.id.Name, use.sessions)}
 	}
 	b.sessions[s.client] = s
 	b.identities[s.id.Name] = use
@@ -324,7 +324,7 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 	}
 	b.metrics.Connects.Inc()
 	b.changed(s, true, nil)
-	b.log.Debug("client connected", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "mqtt", s.version(),
+	b.log.Debug("client connected", "client", refusals.Shortened(s.client), "listener", s.conn.listener.Name, "remote", s.conn.remote(), "mqtt", s.version(),
 		"session_expiry_s", s.expiry, "session_present", present)
 	return nil
 }
@@ -338,7 +338,7 @@ func (b *Broker) noteNotKept(s *session) string {
 	}
 	b.metrics.NotKept.Inc()
 	b.refused.Warn("session", s.account, s.client, "client asks for a session that outlives its connection, and sessions are off: turn them on (sessions.off), or let the client subscribe after each connect",
-		"client", s.client, "mqtt", s.version(), "asked_expiry_s", s.asked)
+		"client", refusals.Shortened(s.client), "mqtt", s.version(), "asked_expiry_s", s.asked)
 	return "sessions are off at this broker and end with their connection: subscribe after each connect"
 }
 
@@ -347,7 +347,7 @@ func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 	v5 := p.ProtocolVersion == 5
 	code := reason.OfConnect(err, v5)
 	b.metrics.Refused("connect", fmt.Sprintf("0x%02x", reason.OfConnect(err, true).Code))
-	b.refused.Warn("connect", netaddr.Network(c.address()), err.Error(), "connect refused", "client", refusals.Shortened(p.Connect.ClientIdentifier),
+	b.refused.Warn("connect", c.address(), err.Error(), "connect refused", "client", refusals.Shortened(p.Connect.ClientIdentifier),
 		"user", refusals.Shortened(string(p.Connect.Username)), "listener", c.listener.Name, "remote", c.remote(), "code", code.Code, "err", err)
 	frame, err := answer.Refuse(answer.Client{V5: v5, Largest: int(p.Properties.MaximumPacketSize)}, code)
 	_ = b.write(c, frame, err) // the connection ends now in any case

@@ -104,7 +104,9 @@ func TestCertificateReload(t *testing.T) {
 // browser always may.
 func TestWebSocketOrigins(t *testing.T) {
 	t.Parallel()
-	b, _ := start(t, free{}, func(o *broker.Options) {
+	var log lines
+	b, reg := start(t, free{}, func(o *broker.Options) {
+		log.logged(o)
 		o.Listeners = append(o.Listeners,
 			broker.Listener{Name: "own", Network: broker.WS, Address: "127.0.0.1:0"},
 			broker.Listener{Name: "hmi", Network: broker.WS, Address: "127.0.0.1:0", Origins: []string{"https://hmi.example"}},
@@ -138,6 +140,9 @@ func TestWebSocketOrigins(t *testing.T) {
 		if err == nil {
 			_ = conn.Close()
 		}
+	}
+	if got := metric(t, reg, "refused_total", "origin"); got != 4 || !log.has("see origins of the listener", "listener=hmi", "origin=https://evil.example") {
+		t.Errorf("%v refused origins are counted, want 4, each in the log with the key to set", got)
 	}
 }
 

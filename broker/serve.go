@@ -60,7 +60,7 @@ func (b *Broker) readAll(c *conn, s *session) (err error) {
 		s.grant()
 		h, err := packet.ReadHeader(c)
 		if err == nil {
-			err = b.checkHeader(h, int64(b.o.Limits.PacketBytes))
+			err = b.checkHeader(h, int64(b.o.Limits.PacketBytes), "limits.packetBytes")
 		}
 		if err != nil {
 			return b.badHeader(c, h, err)
@@ -90,12 +90,12 @@ func (b *Broker) badHeader(c *conn, h packet.Header, err error) error {
 // grant gives the client 1.5 times its keep-alive for the next bytes. [MQTT-3.1.2-22]
 func (s *session) grant() { s.conn.Expect(time.Duration(s.keepAlive) * 1500 * time.Millisecond) }
 
-// checkHeader counts a packet, and bounds its size and what waits for all clients.
+// checkHeader counts a packet, and bounds its size, by a limit of a key, and what waits for all clients.
 //
 //go:noinline
-func (b *Broker) checkHeader(h packet.Header, limit int64) error {
+func (b *Broker) checkHeader(h packet.Header, limit int64, key string) error {
 	if int64(h.Total()) > limit { // [MQTT-3.2.2-15]
-		return &packet.Error{Code: packet.PacketTooLarge, Reason: fmt.Sprintf("%s of %d bytes: the limit is %d", h.Type, h.Total(), limit)}
+		return &packet.Error{Code: packet.PacketTooLarge, Reason: fmt.Sprintf("%s of %d bytes: the limit is %d; see %s", h.Type, h.Total(), limit, key)}
 	}
 	b.metrics.Received(h.Total())
 	b.relieve() // of answers that nobody reads
@@ -133,7 +133,7 @@ func (s *session) grown(more int) error {
 	s.conn.Hold(more)
 	if n := s.use.unread.Add(int64(more)); n > s.b.o.Limits.UnreadPerIdentity {
 		code := packets.ErrQuotaExceeded
-		code.Reason = fmt.Sprintf("%s has %d bytes of unfinished packets under way: the limit is %d", s.id.Name, n, s.b.o.Limits.UnreadPerIdentity)
+		code.Reason = fmt.Sprintf("%s has %d bytes of unfinished packets under way: the limit is %d; see limits.unreadPerIdentity", s.id.Name, n, s.b.o.Limits.UnreadPerIdentity)
 		return code
 	}
 	s.b.relieve()

@@ -26,7 +26,7 @@ import (
 )
 
 // left is how the reasons end of WebSocket clients that have left in a handshake, as net/http says them, or that gave way.
-var left = []string{io.EOF.Error(), syscall.ECONNRESET.Error(), net.ErrClosed.Error()}
+var left = []string{io.EOF.Error(), syscall.ECONNRESET.Error(), syscall.EPIPE.Error(), net.ErrClosed.Error()}
 
 // Options configure a Door. All but Listen are required.
 type Options struct {
@@ -77,6 +77,11 @@ func (d *Door) Open(ctx context.Context, spec listen.Spec) (*Listener, error) {
 			}
 		},
 		Enter: d.enter,
+		OriginRefused: func(remote, origin string) {
+			d.o.Metrics.Refused("connect", "origin")
+			origin = refusals.Shortened(origin)
+			d.o.Refused.Warn("origin", netaddr.Network(remote), origin, "connect refused: pages of this origin may not connect, see origins of the listener", "listener", spec.Name, "remote", remote, "origin", origin)
+		},
 		TLSFailed: func(remote, why string) {
 			ends := func(with string) bool { return strings.HasSuffix(why, with) }
 			switch {
@@ -129,7 +134,7 @@ func (d *Door) Secure(conn net.Conn, entry *peers.Entry, listener string) error 
 	switch {
 	case err == nil:
 		entry.Progress(peers.Secured)
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 	default:
 		d.tlsFailed(listener, conn.RemoteAddr().String(), err.Error())
 	}

@@ -41,6 +41,9 @@ type Options struct {
 	Unread   func(err error)
 	// TLSFailed gets of each WebSocket that has ended within TLS who it was, host:port, and why. It is called concurrently.
 	TLSFailed func(remote, why string)
+	// OriginRefused, if set, gets of each page that may not connect over WebSocket who it was, host:port, and its origin. It is
+	// called concurrently.
+	OriginRefused func(remote, origin string)
 	// Enter is required for TLS and for a WebSocket. It counts a connection before its beginning, and says whether
 	// there is room for it; if not, it is closed. The entry is left when the connection has ended before
 	// Accept has returned it, see Entered.

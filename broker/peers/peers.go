@@ -3,6 +3,7 @@
 package peers
 
 import (
+	"container/list"
 	"io"
 	"math"
 	"net"
@@ -72,21 +73,23 @@ func (v Verdict) Key() string {
 	return "limits.connections"
 }
 
-// Address is the network address of a peer without its port; "" where it has none, as on a Unix
-// socket.
+// Address is what counts as one address of a peer: its IPv4 address, or the /64 of its IPv6 address (netaddr.Network), without a
+// port; "" where it has none, as on a Unix socket.
 func Address(peer net.Addr) string {
-	host, _, err := net.SplitHostPort(peer.String())
-	if err != nil {
+	if _, _, err := net.SplitHostPort(peer.String()); err != nil {
 		return ""
 	}
-	return host
+	return netaddr.Network(peer.String())
 }
 
 // A Table counts the connections, and those of each address. Its methods may be called concurrently.
 //
 // All but machines may have so many connections that those which are kept for machines stay free, and some more.
 // These are for connections that come when the others have theirs: each may say who it is, and stays if it is a
-// machine. So clients, or half-open connections, keep no machine out, however many they are. Where as many are on
+// machine. So clients, or half-open connections, keep no machine out, however many they are. Before that, one of those
+// that have not said who they are gives way to a new connection: the oldest of the network (netaddr.Network) that has most of
+// them, if that has more than the network of the new one. So those that say nothing keep clients of other networks out only
+// where they come from as many networks as there are connections. Where as many are on
 // trial as may be, of those at the stage at which most are the network (netaddr.Network) that has most, with the new one, loses the one
 // that it began first. It is the same within an
 // address that has as many connections as it may: each further one may say who it is, and stays if it has proved that it is a
@@ -99,6 +102,7 @@ type Table struct {
 	all       int        // connections that have entered and not left
 	machines  int        // of these
 	trial     []*Entry   // of these, in the order of their beginnings
+	strangers *strangers // of those that are not on trial, and no machines
 	addresses map[string]*peer
 	sweepAt   int // from so many addresses on those without need are forgotten
 }
@@ -115,6 +119,8 @@ type Entry struct {
 	trial   bool
 	left    bool
 	stage   Stage
+
+	stranger *list.Element // among the strangers; nil: it is none
 }
 
 // A peer is an address.
@@ -134,7 +140,7 @@ const minSweep = 64
 
 // New returns a Table without connections.
 func New(l Limits) *Table {
-	return &Table{limits: l, addresses: make(map[string]*peer), sweepAt: minSweep}
+	return &Table{limits: l, strangers: newStrangers(), addresses: make(map[string]*peer), sweepAt: minSweep}
 }
 
 // onTrial is how many connections may be on trial at once.
@@ -147,7 +153,7 @@ func (t *Table) Enter(address string, now time.Time, end io.Closer) (entry *Entr
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := &Entry{table: t, address: address, network: netaddr.Network(address), end: end}
-	if t.full() && len(t.trial) == 0 {
+	if t.full() && len(t.trial) == 0 && t.strangers.guilty(p.network) == nil {
 		p.verdict, p.left = Full, true
 		return p, nil
 	}
@@ -155,8 +161,13 @@ func (t *Table) Enter(address string, now time.Time, end io.Closer) (entry *Entr
 		guilty.giveWay(Closed, now)
 		gaveWay = append(gaveWay, guilty)
 	}
-	others := t.all - t.machines - len(t.trial)
-	trial := t.limits.Machines > 0 && (t.full() || others >= t.limits.All-t.limits.Machines-t.onTrial())
+	if t.full() && len(t.trial) == 0 || t.crowded() && p.verdict == Welcome {
+		if guilty := t.strangers.guilty(p.network); guilty != nil {
+			guilty.giveWay(Full, now)
+			gaveWay = append(gaveWay, guilty)
+		}
+	}
+	trial := t.crowded()
 	if trial && (t.full() || len(t.trial) >= t.onTrial()) {
 		guilty := t.guilty(p.network)
 		guilty.giveWay(Full, now)
@@ -168,8 +179,16 @@ func (t *Table) Enter(address string, now time.Time, end io.Closer) (entry *Entr
 			p.verdict = Trial
 		}
 		t.trial = append(t.trial, p)
+	} else {
+		t.strangers.add(p)
 	}
 	return p, gaveWay
+}
+
+// crowded reports whether all but machines have as many connections as they may. t.mu is held.
+func (t *Table) crowded() bool {
+	others := t.all - t.machines - len(t.trial)
+	return t.limits.Machines > 0 && (t.full() || others >= t.limits.All-t.limits.Machines-t.onTrial())
 }
 
 // full reports whether there are as many connections as there may be. t.mu is held.
@@ -268,11 +287,22 @@ func (p *Entry) Progress(to Stage) {
 	p.stage = max(p.stage, to)
 }
 
+// Known says that the client of the connection has said who it is, and that access control lets it in: the connection gives way
+// to no other one any more.
+func (p *Entry) Known() {
+	p.table.mu.Lock()
+	defer p.table.mu.Unlock()
+	p.table.strangers.remove(p)
+}
+
 // Replace makes a connection with the verdict TooMany or Trial a Welcome one: it replaces another one of
 // its address, which is about to leave.
 func (p *Entry) Replace() {
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
+	if p.left { // it gave way meanwhile
+		return
+	}
 	p.endTrial()
 	p.welcome()
 }
@@ -286,6 +316,7 @@ func (p *Entry) Machine(proved bool, now time.Time) {
 		return
 	}
 	p.endTrial()
+	t.strangers.remove(p)
 	p.machine = true
 	t.machines++
 	if proved {
@@ -314,6 +345,7 @@ func (p *Entry) leave(now time.Time) {
 		p.table.machines--
 	}
 	p.endTrial()
+	p.table.strangers.remove(p)
 	p.forget(now)
 }
 
@@ -328,7 +360,7 @@ func (p *Entry) endTrial() {
 
 // welcome gives the connection the verdict Welcome. The lock of the table is held.
 func (p *Entry) welcome() {
-	if p.counted && p.verdict != Welcome && p.verdict != Trial && !p.left {
+	if p.counted && p.verdict != Welcome && p.verdict != Trial {
 		one := p.table.addresses[p.address]
 		one.answer(p)
 		one.open++

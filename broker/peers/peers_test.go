@@ -2,6 +2,7 @@ package peers
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -62,6 +63,10 @@ func TestOpen(t *testing.T) {
 	_, newest := r.enter("a", TooMany)
 	if v := r.entries["a"][3].Verdict(); v != Closed || v.Refusal() != "address_limit" || *newest {
 		t.Errorf("the oldest that waits: verdict %d, want %d; the newest was closed: %v", v, Closed, *newest)
+	}
+	oldest := r.entries["a"][3]
+	if oldest.Replace(); oldest.Verdict() != Closed { // it gave way before
+		t.Errorf("one that gave way has verdict %d after it replaced another", oldest.Verdict())
 	}
 	proved, _ := r.enter("b", Welcome)
 	proved.Machine(true, r.now)
@@ -130,7 +135,8 @@ func TestStagesOnTrial(t *testing.T) {
 	t.Parallel()
 	r := newRow(t, Limits{All: 100, Machines: 24}) // six on trial
 	for range 70 {
-		r.enter("192.0.2.7", Welcome)
+		p, _ := r.enter("192.0.2.7", Welcome)
+		p.Known()
 	}
 	own, ownEnd := r.enter("192.0.2.7", Trial)
 	own.Progress(Spoke)
@@ -209,7 +215,8 @@ func TestMachines(t *testing.T) {
 	t.Parallel()
 	r := newRow(t, Limits{All: 30, Machines: 8}) // two on trial
 	for range 20 {
-		r.enter("a", Welcome)
+		p, _ := r.enter("a", Welcome)
+		p.Known()
 	}
 	first, firstEnd := r.enter("a", Trial)
 	_, secondEnd := r.enter("b", Trial)
@@ -249,5 +256,97 @@ func TestMachines(t *testing.T) {
 	r.enter("c", Welcome)
 	if r.entries["a"][1].Leave(r.now); r.all != 29 {
 		t.Errorf("%d connections after the end of another one", r.all)
+	}
+}
+
+// Those that say nothing give way to connections of other networks, the oldest of the network that has most of them first; who has
+// said who it is gives way to nobody.
+func TestStrangersGiveWay(t *testing.T) {
+	t.Parallel()
+	r := newRow(t, Limits{All: 30, Machines: 8}) // 20 for clients
+	known, knownEnd := r.enter("k", Welcome)
+	known.Known()
+	for range 10 {
+		r.enter("a", Welcome)
+	}
+	for range 9 {
+		r.enter("b", Welcome)
+	}
+	closed := func(address string) (n int) {
+		for _, p := range r.entries[address] {
+			if p.Verdict() == Full {
+				n++
+			}
+		}
+		return n
+	}
+	for range 4 {
+		p, _ := r.enter("c", Welcome)
+		p.Known()
+	}
+	if closed("a") != 2 || closed("b") != 2 || r.entries["a"][0].Verdict() != Full || r.entries["a"][9].Verdict() != Welcome {
+		t.Errorf("%d of a and %d of b gave way, want 2 and 2, the oldest first", closed("a"), closed("b"))
+	}
+	r.enter("a", Trial) // it has as many as those who have most
+	for i := range 40 {
+		r.enter(fmt.Sprint("flood ", i), Welcome)
+	}
+	if *knownEnd || closed("c") != 0 {
+		t.Error("one that had said who it is gave way")
+	}
+	if r.all > 30 || r.strangers.most != 1 {
+		t.Errorf("%d connections, at most %d strangers of a network", r.all, r.strangers.most)
+	}
+	r.enter("flood 39", Trial) // each network has one
+	device, end := r.enter("device", Welcome)
+	for i := range 14 {
+		r.enter(fmt.Sprint("further ", i), Welcome)
+	}
+	if *end {
+		t.Error("a connection gave way before all that were there before it")
+	}
+	device.Known()
+	for _, list := range r.entries {
+		for _, p := range list {
+			p.Leave(r.now)
+		}
+	}
+	if len(r.strangers.networks) != 0 || len(r.strangers.levels) != 0 || r.all != 0 {
+		t.Errorf("%d networks, %d levels and %d connections are left", len(r.strangers.networks), len(r.strangers.levels), r.all)
+	}
+}
+
+// Without places for machines a broker that is full has strangers give way, too.
+func TestStrangersGiveWayWithoutMachines(t *testing.T) {
+	t.Parallel()
+	r := newRow(t, Limits{All: 3})
+	for range 3 {
+		r.enter("a", Welcome)
+	}
+	r.enter("b", Welcome)
+	r.enter("b", Welcome) // a had two, and b one
+	r.enter("b", Full)    // no other network has more
+	for _, p := range append(r.entries["a"], r.entries["b"]...) {
+		p.Known()
+	}
+	r.enter("c", Full)
+	if r.all != 3 {
+		t.Errorf("%d connections", r.all)
+	}
+}
+
+func TestAddress(t *testing.T) {
+	t.Parallel()
+	for remote, want := range map[string]string{"192.0.2.1:5": "192.0.2.1", "[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[::ffff:192.0.2.1]:5": "192.0.2.1"} {
+		addr, err := net.ResolveTCPAddr("tcp", remote)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Address(addr); got != want {
+			t.Errorf("%s: %q, want %q", remote, got, want)
+		}
+	}
+	if got := Address(&net.UnixAddr{Name: "@", Net: "unix"}); got != "" {
+		t.Errorf("of a Unix socket: %q", got)
 	}
 }

@@ -62,15 +62,14 @@ type Conn struct {
 
 	mu       sync.Mutex // protects what follows
 	out      inflight.Queue
-	writing  int    // bytes that flush has taken and not yet written
-	flushing bool   // flush runs
-	closed   bool   // no more reads and writes
-	broken   bool   // the transport is closed
-	draining bool   // only what has arrived is read
-	slow     bool   // it is ended because it has not taken what waits
-	reason   byte   // the reason code with which the broker ends the connection
-	source   Source // of further packets; nil: none
-	due      bool   // the source may have some
+	writing  int  // bytes that flush has taken and not yet written
+	flushing bool // flush runs
+	draining bool // only what has arrived is read
+	slow     bool // it is ended because it has not taken what waits
+	reason   byte // the reason code with which the broker ends the connection
+	closing
+	source Source // of further packets; nil: none
+	due    bool   // the source may have some
 	answers
 	lag
 	alarm alarm
@@ -325,6 +324,7 @@ func (c *Conn) breakLocked() {
 	c.broken = true
 	c.Hold(-c.out.Drop())
 	_ = c.raw.Close() // nothing more is expected of it
+	c.overLocked()
 	c.moved()
 }
 
@@ -384,7 +384,12 @@ func (c *Conn) Drop() {
 // finish closes the transport after the client has had its time to read: a TCP
 // connection closed with unread data is reset, and the client would never learn why.
 func (c *Conn) finish() {
-	defer func() { _ = c.raw.Close() }() // nothing more is expected of it
+	defer func() {
+		_ = c.raw.Close() // nothing more is expected of it
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.overLocked()
+	}()
 	c.mu.Lock()
 	broken := c.broken
 	if c.slow && !broken {

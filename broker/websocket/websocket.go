@@ -47,6 +47,8 @@ type Options struct {
 	Logger *slog.Logger
 	// TLSFailed, if set, gets of each connection that has ended within TLS who it was, host:port, and why. It is called concurrently.
 	TLSFailed func(remote, why string)
+	// OriginRefused, if set, gets of each page that may not connect who it was, host:port, and its origin. It is called concurrently.
+	OriginRefused func(remote, origin string)
 }
 
 // An errorLog has what the HTTP server says of its clients.
@@ -72,7 +74,7 @@ func Listen(l net.Listener, o Options) *Listener {
 			ReadBufferSize:   2 << 10, WriteBufferSize: 2 << 10,
 			WriteBufferPool: &sync.Pool{},
 			Subprotocols:    []string{"mqtt"}, // [MQTT-6.0.0-4]
-			CheckOrigin:     func(r *http.Request) bool { return originAllowed(r, o.Origins) },
+			CheckOrigin:     o.checkOrigin,
 		},
 		maxBytes: o.MaxBytes,
 		conns:    make(chan net.Conn),
@@ -88,6 +90,15 @@ func Listen(l net.Listener, o Options) *Listener {
 		w.shut()
 	})
 	return w
+}
+
+// checkOrigin reports whether the page that a request comes from may connect, and says so where it may not.
+func (o Options) checkOrigin(r *http.Request) bool {
+	allowed := originAllowed(r, o.Origins)
+	if !allowed && o.OriginRefused != nil {
+		o.OriginRefused(r.RemoteAddr, r.Header.Get("Origin"))
+	}
+	return allowed
 }
 
 // originAllowed reports whether the page that a request comes from may connect.
