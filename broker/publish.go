@@ -82,12 +82,12 @@ func (b *Broker) receive(s *session, m *message.Message) ([]sessions.Target, pac
 		}
 		b.metrics.Refused("publish", "access")
 		shown := refusals.Shortened(m.Topic)
-		b.refused.Warn("publish", s.account, shown, "publish refused", "client", s.client, "topic", shown, "reason", code.Reason)
+		b.refused.Warn("publish", s.account, shown, "publish refused", "client", refusals.Shortened(s.client), "topic", shown, "reason", code.Reason)
 		return nil, code
 	}
 	to, err := b.routes.Accept(s.id, m, s.waiting(forever))
 	if err != nil {
-		b.refused.Warn("message", s.account, err.Error(), "message refused", "client", s.client, "topic", refusals.Shortened(m.Topic), "qos", m.QoS, "err", err)
+		b.refused.Warn("message", s.account, err.Error(), "message refused", "client", refusals.Shortened(s.client), "topic", refusals.Shortened(m.Topic), "qos", m.QoS, "err", err)
 		return nil, reason.OfPublish(err)
 	}
 	return to, packets.Code{}
@@ -155,14 +155,21 @@ func (s *session) countSent(qos byte, bytes int) {
 func (b *Broker) tooSlow(c *conn, reason string) {
 	b.metrics.Dropped(reason)
 	if s := c.session.Load(); s != nil && !c.Closed() && b.refused.Show("slow client", s.account, s.client) {
-		b.log.Warn("slow client disconnected", "client", s.client, "reason", reason, "bytes", c.Pending())
+		b.log.Warn("slow client disconnected", "client", refusals.Shortened(s.client), "reason", reason, "limit", slowLimits[reason], "bytes", c.Pending())
 	}
 	if reason == "memory" {
 		c.Drop()
 	} else {
 		c.DropMessages()
 	}
-	b.disconnect(c, packets.ErrQuotaExceeded)
+	code := packets.ErrQuotaExceeded
+	code.Reason = "messages are read or acknowledged too slowly; see " + slowLimits[reason]
+	b.disconnect(c, code)
+}
+
+// slowLimits are the keys of the limits that a client meets which is too slow, by the reason under which it is counted.
+var slowLimits = map[string]string{
+	"slow_client": "limits.writeBuffer", "unacknowledged": "limits.unacknowledged", "memory": "limits.totalWriteBuffer", "write_timeout": "limits.writeTimeout",
 }
 
 // relieve keeps what waits for all clients together within its limit: of the account that most memory

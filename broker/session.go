@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/refusals"
+
 	"github.com/mochi-mqtt/server/v2/packets"
 	"golang.org/x/time/rate"
 
@@ -151,7 +153,7 @@ func (b *Broker) ended(c *conn, err error) {
 	b.changed(s, false, err)
 	close(s.done)
 	b.metrics.Disconnected(s.conn.Ending(), errors.Is(err, errBye))
-	b.log.Debug("client disconnected", "client", s.client, "listener", c.listener.Name, "clean", s.clean.Load(), "err", err)
+	b.log.Debug("client disconnected", "client", refusals.Shortened(s.client), "listener", c.listener.Name, "clean", s.clean.Load(), "err", err)
 }
 
 func (b *Broker) changed(s *session, connected bool, ended error) {

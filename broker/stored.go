@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/refusals"
+
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/lasting"
@@ -212,7 +214,7 @@ func (s *session) recorded(id uint16) {
 
 // notStored logs that something of a client is not stored: no more often than refusals, as the log may be on the same disk.
 func (b *Broker) notStored(s *session, what string, err error) {
-	b.refused.Warn("not stored", s.account, err.Error(), what, "client", s.client, "err", err)
+	b.refused.Warn("not stored", s.account, err.Error(), what, "client", refusals.Shortened(s.client), "err", err)
 }
 
 // flush waits until what was changed of sessions is durable.

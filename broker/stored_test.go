@@ -804,3 +804,28 @@ type syncString struct{ v atomic.Pointer[string] }
 func (s *syncString) set(v string) { s.v.Store(&v) }
 
 func (s *syncString) is(v string) bool { p := s.v.Load(); return p != nil && *p == v }
+
+// A session whose time was up while the broker was away is over for whoever comes first.
+func TestExpiryWhileTheBrokerWasAway(t *testing.T) {
+	t.Parallel()
+	edit := stored(t, sessions.Limits{})
+	b, reg := start(t, free{}, edit)
+	r := dialStored(t, b, "sub", false, lasting(1))
+	if code := r.subscribe("t", 1); code != 1 {
+		t.Fatalf("SUBACK %#x", code)
+	}
+	leave(t, reg, r)
+	app := dialRaw(t, b.Addr("main"))
+	app.mustConnect("app", nil)
+	app.publish("t", "secret", 1, 1)
+	app.want(packets.Puback)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := b.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(1500 * time.Millisecond)
+	b, _ = start(t, free{}, edit)
+	again := dialStored(t, b, "sub", false, lasting(60))
+	again.ping() // and nothing else comes
+}

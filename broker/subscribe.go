@@ -29,7 +29,7 @@ func (b *Broker) onSubscribe(s *session, body []byte) error {
 		if code.Code >= packets.ErrUnspecifiedError.Code {
 			b.metrics.Refused("subscribe", reason.OfFilter(code.Code))
 			shown := refusals.Shortened(sub.Filter)
-			b.refused.Warn("subscribe", s.account, shown, "subscribe refused", "client", s.client, "filter", shown, "code", code.Code, "reason", code.Reason)
+			b.refused.Warn("subscribe", s.account, shown, "subscribe refused", "client", refusals.Shortened(s.client), "filter", shown, "code", code.Code, "reason", code.Reason)
 			if !s.terse {
 				ack.Properties.ReasonString = code.Reason
 			}

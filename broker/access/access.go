@@ -149,7 +149,8 @@ func (a Site) MaySubscribe(id Identity, want string) bool {
 		return true
 	}
 	return filter.Covers(topic.ForNodeCommand(topic.NodeCommand, a.id(), id.Node, topic.AnyCommand), want) ||
-		filter.Covers(topic.ForNodeCommand(topic.NodeCredit, a.id(), id.Node, topic.AnyCommand), want)
+		filter.Covers(topic.ForNodeCommand(topic.NodeCredit, a.id(), id.Node, topic.AnyCommand), want) ||
+		filter.Covers(topic.ForNodeCommand(topic.NodeInput, a.id(), id.Node, topic.AnyCommand), want)
 }
 
 // Refusal says why a filter was refused.
@@ -214,7 +215,8 @@ func (CO) MaySubscribe(id Identity, want string) bool {
 		return id.Site != ""
 	}
 	return id.Site != "" && (filter.Covers(topic.ForCommand(topic.SiteCommand, id.Site, topic.AnyCommand), want) ||
-		filter.Covers(topic.ForCommand(topic.SiteCredit, id.Site, topic.AnyCommand), want))
+		filter.Covers(topic.ForCommand(topic.SiteCredit, id.Site, topic.AnyCommand), want) ||
+		filter.Covers(topic.ForCommand(topic.SiteInput, id.Site, topic.AnyCommand), want))
 }
 
 // Refusal says why a filter was refused.

@@ -130,7 +130,7 @@ func CheckUnsubscribe(body []byte, v5 bool, l Limits) error {
 }
 
 func tooManyFilters(kind Type, l Limits) *Error {
-	e := violation("", "%s with more than %d filters: send several", kind, l.Filters)
+	e := violation("", "%s with more than %d filters: send several; see limits.subscribeFilters", kind, l.Filters)
 	e.Code = QuotaExceeded
 	return e
 }

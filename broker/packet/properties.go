@@ -124,7 +124,7 @@ func (r *propertyReader) next() (p property) {
 		r.fail(malformed("MQTT 5, 2.2.2.2", "%s with the property 0x%02x, which has no place there", r.kind, p.id))
 	case p.id == propUser:
 		if r.users--; r.users < 0 {
-			r.fail(&Error{QuotaExceeded, "", r.kind.String() + " with too many user properties"})
+			r.fail(&Error{QuotaExceeded, "", r.kind.String() + " with too many user properties; see limits.userProperties"})
 		}
 	case r.seen&(1<<p.id) != 0:
 		r.fail(violation("MQTT 5, 2.2.2", "%s with %s twice", r.kind, u.name))

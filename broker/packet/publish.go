@@ -27,7 +27,7 @@ func ReadPublish(h Header, body []byte, v5 bool, l Limits) (p Publication, err e
 		c.fail(violation("MQTT-3.3.2-2", "PUBLISH to %.60q: a topic has no wildcards", p.Topic))
 	}
 	if bytes.Count(p.Topic, []byte{'/'}) >= l.Levels {
-		c.fail(&Error{TopicNameInvalid, "", "PUBLISH to a topic with too many levels"})
+		c.fail(&Error{TopicNameInvalid, "", "PUBLISH to a topic with too many levels; see limits.levels"})
 	}
 	if h.QoS() > 0 {
 		p.ID = c.packetID() // [MQTT-2.2.1-2]

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/colonyfleet/colony/internal/refusals"
+
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/retained"
 	"github.com/colonyfleet/colony/broker/sessions"
@@ -228,6 +230,6 @@ func (t *replayTarget) finish() {
 		t.pending <- struct{}{}
 	}
 	if n := t.lost.Load(); n > 0 {
-		t.r.o.Logger.Warn("retained messages are not stored for a new subscription", "client", t.s.Client, "messages", n, "err", *t.why.Load())
+		t.r.o.Logger.Warn("retained messages are not stored for a new subscription", "client", refusals.Shortened(t.s.Client), "messages", n, "err", *t.why.Load())
 	}
 }

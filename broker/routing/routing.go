@@ -101,7 +101,7 @@ func (r *Router) Reserve(m *message.Message) (release func(), err error) {
 	ok, whose := r.Retained.Reserve(m.Topic, m.Owner, m.Size())
 	if !ok {
 		r.o.Metrics.Refused("publish", "retained_bytes")
-		return nil, protocol.Errorf(protocol.Unavailable, "no room to retain %d bytes on %s: the limit of %s is reached", m.Size(), m.Topic, whose)
+		return nil, protocol.Errorf(protocol.Unavailable, "no room to retain %d bytes on %s: the limit of %s is reached; see limits.retainedBytes and limits.retainedPerIdentity", m.Size(), m.Topic, whose)
 	}
 	return func() { r.Retained.Release(m.Owner, m.Size()) }, nil
 }

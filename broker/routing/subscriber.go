@@ -142,17 +142,17 @@ func (r *Router) withinQuota(s *Subscriber, filter string, known bool) (code pac
 	switch {
 	case levels > l.Levels:
 		code = packets.ErrTopicFilterInvalid
-		code.Reason = fmt.Sprintf("filter with %d levels: the limit is %d", levels, l.Levels)
+		code.Reason = fmt.Sprintf("filter with %d levels: the limit is %d; see limits.levels", levels, l.Levels)
 	case known:
 	case len(s.subs.filters) >= l.Filters:
 		code = packets.ErrQuotaExceeded
-		code.Reason = fmt.Sprintf("%d subscriptions: that is the limit of a client", len(s.subs.filters))
+		code.Reason = fmt.Sprintf("%d subscriptions: that is the limit of a client; see limits.filters", len(s.subs.filters))
 	case s.subs.levels+levels > l.Filters*levelsPerFilter:
 		code = packets.ErrQuotaExceeded
-		code.Reason = fmt.Sprintf("subscriptions with %d levels in all: the limit of a client is %d", s.subs.levels+levels, l.Filters*levelsPerFilter)
+		code.Reason = fmt.Sprintf("subscriptions with %d levels in all: the limit of a client is %d; see limits.filters", s.subs.levels+levels, l.Filters*levelsPerFilter)
 	case s.subs.bytes+len(filter) > l.FilterBytes:
 		code = packets.ErrQuotaExceeded
-		code.Reason = fmt.Sprintf("subscriptions with filters of %d bytes in all: the limit of a client is %d", s.subs.bytes+len(filter), l.FilterBytes)
+		code.Reason = fmt.Sprintf("subscriptions with filters of %d bytes in all: the limit of a client is %d; see limits.filterBytes", s.subs.bytes+len(filter), l.FilterBytes)
 	}
 	return code
 }

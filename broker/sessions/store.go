@@ -307,13 +307,13 @@ func (s *Store) full(o Owner) (rival func(Owner) bool, err error) {
 	switch l := &s.o.Limits; {
 	case s.counts[counted{name: o.Name}] >= l.PerIdentity:
 		return func(other Owner) bool { return other.Name == o.Name },
-			protocol.Errorf(protocol.Unavailable, "%s has %d sessions: that is the limit of one identity", o.Name, l.PerIdentity)
+			protocol.Errorf(protocol.Unavailable, "%s has %d sessions: that is the limit of one identity; connect without a session, or raise sessions.perIdentity", o.Name, l.PerIdentity)
 	case o.Address != "" && s.counts[counted{address: o.Address}] >= l.PerAddress:
 		return func(other Owner) bool { return other.Address == o.Address },
 			protocol.Errorf(protocol.Unavailable, "the clients at %s have %d sessions: that is the limit of one address; connect without a session, or raise sessions.perAddress", o.Address, l.PerAddress)
 	case len(s.clients) >= l.Sessions:
 		return func(Owner) bool { return true },
-			protocol.Errorf(protocol.Unavailable, "there are %d sessions: that is the limit; connect without a session, or raise sessions.clients", len(s.clients))
+			protocol.Errorf(protocol.Unavailable, "there are %d sessions: that is the limit; connect without a session, or raise sessions.sessions", len(s.clients))
 	}
 	return nil, nil
 }

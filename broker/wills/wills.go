@@ -88,12 +88,12 @@ func (s *Sender) Send(id access.Identity, m *message.Message, expiry uint32, wai
 	m.Expires = message.EndOfWill(expiry)
 	to, err := s.Routes.Accept(id, m, wait)
 	if err != nil {
-		s.Refused.Warn("last will", m.Owner, err.Error(), "last will refused", "client", m.Origin, "topic", refusals.Shortened(m.Topic), "err", err)
+		s.Refused.Warn("last will", m.Owner, err.Error(), "last will refused", "client", refusals.Shortened(m.Origin), "topic", refusals.Shortened(m.Topic), "err", err)
 		return
 	}
 	s.Routes.StoreFor(to, m, func(err error) {
 		if err != nil {
-			s.Refused.Warn("not stored", m.Owner, err.Error(), "last will not stored for those who are away", "client", m.Origin, "topic", refusals.Shortened(m.Topic), "err", err)
+			s.Refused.Warn("not stored", m.Owner, err.Error(), "last will not stored for those who are away", "client", refusals.Shortened(m.Origin), "topic", refusals.Shortened(m.Topic), "err", err)
 		}
 	})
 	s.Metrics.Wills.Inc()
