@@ -389,10 +389,8 @@ func TestHaltOfSlowContainers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range all {
-		if strings.Contains(string(rules), key(c.ID)) {
-			t.Errorf("iptables has rules of %s", c.ID)
-		}
+	if bridge := r.net.Bridge("shop"); strings.Contains(string(rules), bridge) { // a killed run leaves such of its own bridge
+		t.Errorf("iptables has rules of the bridge %s:\n%s", bridge, rules)
 	}
 }
 

@@ -39,6 +39,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine/containerd/images"
 	"github.com/colonyfleet/colony/en/engine/containerd/leases"
 	"github.com/colonyfleet/colony/en/engine/containerd/names"
+	"github.com/colonyfleet/colony/en/engine/containerd/programs"
 	"github.com/colonyfleet/colony/en/engine/containerd/runspec"
 	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
 	"github.com/colonyfleet/colony/en/engine/logs/ondisk"
@@ -52,8 +53,9 @@ import (
 )
 
 var (
-	_ engine.Engine = (*Engine)(nil)
-	_ engine.Host   = (*Engine)(nil)
+	_ engine.Engine   = (*Engine)(nil)
+	_ engine.Host     = (*Engine)(nil)
+	_ engine.Programs = (*Engine)(nil)
 )
 
 // Options say which daemon to use and where to keep what belongs to it.
@@ -162,6 +164,7 @@ type Engine struct {
 	net        *bridgenet.Networks
 	forward    *portforward.Forwarder
 	names      *names.Names
+	programs   *programs.Programs
 	volumes    *volumes.Store
 	logs       *ondisk.Store
 	log        *slog.Logger
@@ -257,6 +260,7 @@ func New(opts Options) (*Engine, error) {
 	e.images = images.New(images.Options{
 		Client: c, Registries: e.registries, Snapshotter: e.snapshots, Lease: e.lease, Fault: e.fault, Away: away,
 	})
+	e.programs = programs.New(programs.Options{Client: c, FIFOs: filepath.Join(opts.StateDir, "fifo"), ToTheEnd: e.toTheEnd})
 	e.forwardAll()
 	go e.tend(ctx)
 	return e, nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/containerd/idfile"
+	"github.com/colonyfleet/colony/en/engine/containerd/leftover"
 	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
 	"github.com/colonyfleet/colony/internal/inplace"
 	"github.com/colonyfleet/colony/protocol"
@@ -95,8 +96,11 @@ func (e *Engine) withRootFS(ctx context.Context, img client.Image, name string, 
 		return err
 	}
 	defer done()
-	mounts, err := s.View(ctx, name, identity.ChainID(layers).String())
-	if err != nil {
+	var mounts []mount.Mount
+	if err := leftover.Moved(func() (err error) {
+		mounts, err = s.View(ctx, name, identity.ChainID(layers).String())
+		return err
+	}); err != nil {
 		return err
 	}
 	err = mount.WithReadonlyTempMount(ctx, mounts, f)

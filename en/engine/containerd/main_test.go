@@ -186,7 +186,7 @@ func fixture(t *testing.T, r *rig) enginetest.Fixture {
 	return enginetest.Fixture{
 		Engine: r, Image: r.image, Other: other,
 		Missing: r.registry.Host + "/tools@sha256:0000000000000000000000000000000000000000000000000000000000000000",
-		True:    []string{"/toolbox", "id"}, False: []string{"/toolbox", "nonsense"}, Hang: []string{"/toolbox", "hang"},
+		True:    []string{"/toolbox", "id"}, False: []string{"/toolbox", "nonsense"}, Hang: []string{"/toolbox", "hang"}, Copy: []string{"/toolbox", "copy"},
 		Ready:  func(t *testing.T, id engine.ID) { r.awaitReady(t, id) },
 		Again:  func(t *testing.T) enginetest.Engine { return r.again(t) },
 		Lose:   func(t *testing.T) { r.daemon.Kill(t) },

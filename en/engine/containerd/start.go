@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/leftover"
 	"github.com/colonyfleet/colony/en/engine/containerd/runspec"
 	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
 	"github.com/colonyfleet/colony/internal/netns"
@@ -163,7 +164,8 @@ func (e *Engine) create(ctx context.Context, k string, c engine.Container) (clie
 		return nil, err
 	}
 	defer done()
-	have, err := e.client.NewContainer(ctx, k,
+	var have client.Container
+	how := []client.NewContainerOpts{
 		client.WithRuntime("io.containerd.runc.v2", &options.Options{Root: e.runcRoot()}),
 		client.WithSnapshotter(snapshotter),
 		client.WithImageName(c.Spec.Image),
@@ -172,8 +174,12 @@ func (e *Engine) create(ctx context.Context, k string, c engine.Container) (clie
 			labelDeployment: string(c.ID.Deployment), labelComponent: c.ID.Component, labelName: c.ID.Name,
 			labelDigest: string(c.Digest), labelImage: c.Spec.Image, labelStop: stopOf(c, config), labelNetworkOf: e.networkKey(c),
 		}),
-		client.WithNewSpec(spec...))
-	if err != nil {
+		client.WithNewSpec(spec...),
+	}
+	if err := leftover.Moved(func() (err error) {
+		have, err = e.client.NewContainer(ctx, k, how...)
+		return err
+	}); err != nil {
 		return nil, e.fault(err, protocol.CreateFailed, what)
 	}
 	return have, nil

@@ -27,7 +27,7 @@ func (e *Engine) Sweep(ctx context.Context, o engine.SweepOptions) error {
 			errs = append(errs, e.Remove(ctx, id))
 		}
 	}
-	errs = append(errs, e.sweepStrays(ctx, ids), e.sweepLeases(ctx), e.sweepNetworks(ctx, o.Removed))
+	errs = append(errs, e.programs.Sweep(ctx, slices.Collect(maps.Keys(ids))), e.sweepStrays(ctx, ids), e.sweepLeases(ctx), e.sweepNetworks(ctx, o.Removed))
 	if !o.KeepAllImages {
 		errs = append(errs, e.images.Sweep(ctx, o.KeepImages))
 	}

@@ -69,6 +69,7 @@ type Options struct {
 type Engine interface {
 	engine.Engine
 	engine.Host
+	engine.Programs
 	// Halt stops all containers and removes their networks, as before a shutdown. What
 	// they stored stays.
 	Halt(ctx context.Context) error

@@ -19,6 +19,7 @@ import (
 type Engine interface {
 	engine.Engine
 	engine.Host
+	engine.Programs
 }
 
 // A Fixture is an engine to exercise. Its images are not pulled yet. The
@@ -34,6 +35,7 @@ type Fixture struct {
 	True    []string // a command for Exec that ends with 0
 	False   []string // one that ends with 1
 	Hang    []string // one that does not end
+	Copy    []string // a program that writes what it reads, and ends with 0 where that ends
 
 	// Ready waits until the program of a container minds signals.
 	Ready func(t *testing.T, id engine.ID)
@@ -72,6 +74,7 @@ func Exercise(t *testing.T, factory func(t *testing.T) Fixture) {
 		{"remove", remove},
 		{"list is sorted", listSorted},
 		{"exec", exec},
+		{"programs", programs},
 		{"events", events},
 		{"survives the agent", survives},
 		{"engine lost", lost},

@@ -23,8 +23,9 @@ import (
 )
 
 var (
-	_ engine.Engine = (*Engine)(nil)
-	_ engine.Host   = (*Engine)(nil)
+	_ engine.Engine   = (*Engine)(nil)
+	_ engine.Host     = (*Engine)(nil)
+	_ engine.Programs = (*Engine)(nil)
 )
 
 // A Program is how a container behaves once started.
@@ -52,6 +53,8 @@ type Options struct {
 	Program func(c engine.Container, restarts uint32) Program
 	// Exec answers a command.
 	Exec func(ctx context.Context, c engine.Container, command []string) (engine.ExecResult, error)
+	// Open plays a program that somebody is at until it ends, or ctx does, and returns its code. Nil: it writes what it reads.
+	Open func(ctx context.Context, c engine.Container, p engine.Program) int32
 	// Name and Version are what Info says. Empty: memory, 1.
 	Name, Version string
 }
@@ -67,6 +70,7 @@ const (
 	Remove Op = "remove"
 	List   Op = "list"
 	Exec   Op = "exec"
+	Open   Op = "open"
 	Events Op = "events"
 	Sweep  Op = "sweep"
 )
@@ -116,6 +120,9 @@ func New(opts Options) *Engine {
 		opts.Exec = func(context.Context, engine.Container, []string) (engine.ExecResult, error) {
 			return engine.ExecResult{}, nil
 		}
+	}
+	if opts.Open == nil {
+		opts.Open = echo
 	}
 	if opts.Name == "" {
 		opts.Name, opts.Version = "memory", "1"

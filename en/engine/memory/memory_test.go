@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"context"
+	"io"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -50,11 +51,27 @@ func fixture(*testing.T) enginetest.Fixture {
 				return engine.ExecResult{}, ctx.Err()
 			}
 		},
+		Open: func(ctx context.Context, _ engine.Container, p engine.Program) int32 {
+			switch p.Arguments[0] {
+			case "true":
+				return 0
+			case "false":
+				return 1
+			case "copy":
+				if _, err := io.Copy(p.Output, p.Input); err != nil {
+					return 2
+				}
+				return 0
+			default:
+				<-ctx.Done()
+				return 3
+			}
+		},
 	})
 	same := func(*testing.T) enginetest.Engine { return e }
 	return enginetest.Fixture{
 		Engine: e, Image: "image", Other: "other", Missing: "missing",
-		True: []string{"true"}, False: []string{"false"}, Hang: []string{"hang"},
+		True: []string{"true"}, False: []string{"false"}, Hang: []string{"hang"}, Copy: []string{"copy"},
 		Ready: func(*testing.T, engine.ID) {},
 		Again: same, Lose: func(*testing.T) { e.Lose() }, Return: func(*testing.T) { e.Return() },
 		Reboot: func(t *testing.T) enginetest.Engine { e.Reboot(); return same(t) },

@@ -23,6 +23,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/leftover"
 	"github.com/colonyfleet/colony/internal/keylock"
 	"github.com/colonyfleet/colony/internal/pulltally"
 	"github.com/colonyfleet/colony/internal/registryhosts"
@@ -107,7 +108,7 @@ func (s *Store) fetch(ctx context.Context, ref, snapshotter string, seen *pullta
 	}
 	defer done()
 	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: s.Registries.Hosts})
-	img, err := s.Client.Pull(ctx, ref,
+	how := []client.RemoteOpt{
 		client.WithPullUnpack,
 		client.WithPullSnapshotter(snapshotter),
 		client.WithPullLabel(labelOwned, "true"),
@@ -115,8 +116,13 @@ func (s *Store) fetch(ctx context.Context, ref, snapshotter string, seen *pullta
 		client.WithChildLabelMap(images.ChildGCLabelsFilterLayers),
 		client.WithMaxConcurrentDownloads(3),
 		client.WithResolver(seen.Resolver(resolver)),
-		client.WithImageHandlerWrapper(seen.Wrap))
-	if err != nil {
+		client.WithImageHandlerWrapper(seen.Wrap),
+	}
+	var img client.Image
+	if err := leftover.Moved(func() (err error) {
+		img, err = s.Client.Pull(ctx, ref, how...)
+		return err
+	}); err != nil {
 		return s.pullFault(err, ref)
 	}
 	// An index is searched for our platform, but a lone manifest is taken as it is.

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 func main() {
@@ -136,6 +137,11 @@ func run(verb string, args []string) error {
 			os.WriteFile(args[0], []byte("eof"), 0o644)
 		}()
 		return run("wait", nil)
+	case "copy": // writes what it reads, until that ends
+		_, err := io.Copy(os.Stdout, os.Stdin)
+		return err
+	case "shell": // at a terminal: answers each line, "size" with the columns and rows, "exit CODE" with its end
+		return shell()
 	case "readlink":
 		target, err := os.Readlink(args[0])
 		fmt.Println(target)
@@ -262,5 +268,39 @@ func dig(args []string) error {
 		fmt.Print(" ", net.IP(a[end-size:end]))
 	}
 	fmt.Println()
+	return nil
+}
+
+// shell answers each line that is typed.
+func shell() error {
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	go func() {
+		for range interrupts {
+			fmt.Println("interrupted")
+		}
+	}()
+	fmt.Print("$ ")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); fmt.Print("$ ") {
+		switch word, rest, _ := strings.Cut(lines.Text(), " "); word {
+		case "size":
+			var size struct{ rows, columns, x, y uint16 }
+			if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, 0, syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size))); errno != 0 {
+				fmt.Println("no terminal:", errno)
+				continue
+			}
+			fmt.Printf("%dx%d\n", size.columns, size.rows)
+		case "exit":
+			code, err := strconv.Atoi(rest)
+			if err != nil {
+				return err
+			}
+			os.Exit(code)
+		case "errors":
+			fmt.Fprintln(os.Stderr, rest)
+		default:
+			fmt.Printf("got %q\n", lines.Text())
+		}
+	}
 	return nil
 }
