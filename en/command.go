@@ -2,9 +2,14 @@ package en
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/colonyfleet/colony/en/command"
+	"github.com/colonyfleet/colony/en/command/kinds/diagnostics"
+	"github.com/colonyfleet/colony/en/command/kinds/exec"
+	"github.com/colonyfleet/colony/en/command/kinds/files"
+	"github.com/colonyfleet/colony/en/command/kinds/forward"
 	"github.com/colonyfleet/colony/en/command/kinds/inventory"
 	"github.com/colonyfleet/colony/en/command/kinds/logs"
 	"github.com/colonyfleet/colony/en/command/kinds/netcheck"
@@ -23,14 +28,21 @@ import (
 
 // kinds are the commands that the node executes: one more is a package, and an entry here.
 func (e *EN) kinds(run Runtime) []command.Kind {
-	return []command.Kind{
+	return command.Without(e.opts.RefusedCommands, []command.Kind{
 		restart.New(restart.Options{Records: e.records, Restart: e.restart}),
 		probecommand.New(probecommand.Options{Records: e.records, List: run.List, Probe: probe.New(run).Probe}),
 		pull.New(pull.Options{Records: e.records, Pull: run.Pull}),
 		inventory.New(e.link.Look),
 		netcheck.New(netcheck.System()),
 		logs.New(logs.From(e.logs, e.now)),
-	}
+		exec.New(exec.Options{Records: e.records, List: run.List, Open: run.Open}),
+		forward.New(forward.Options{Records: e.records, List: run.List, Dial: e.dialContainer}),
+		diagnostics.New(diagnostics.Options{
+			Site: e.opts.Site, Node: e.opts.Node, Version: e.opts.Version, Now: e.now, StateDir: e.opts.StateDir, Config: e.opts, Metrics: e.writeMetrics,
+			Inventory: e.inventory(run).Collect, Records: e.records, List: run.List, Logs: e.logs,
+		}),
+		files.New(files.Options{Node: e.opts.Node, Allowed: e.opts.Files, Now: e.now}),
+	})
 }
 
 // openCommands reads which commands the node has received.
@@ -49,6 +61,14 @@ func (e *EN) openCommands(held *state.Contents, run Runtime) error {
 		Store: store, Uplink: e.link, Meta: meta, Entries: entries, SinceBoot: e.opts.SinceBoot, Random: e.opts.Random, Logger: e.log,
 	})
 	return err
+}
+
+// dialContainer opens a connection to a container of the node.
+func (e *EN) dialContainer(ctx context.Context, address string) (net.Conn, error) {
+	if e.opts.Dial != nil {
+		return e.opts.Dial(ctx, "tcp", address)
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
 
 // now is what the node takes for the time of day.

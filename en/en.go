@@ -120,10 +120,7 @@ func (e *EN) start(ctx context.Context) error {
 	// The link and the commands call the runner: the runner is stopped after them.
 	e.runner.Start(ctx)
 	e.parts.OnStop("runner", e.runner.Stop)
-	machine := inventory.New(inventory.Options{
-		Node: e.opts.Node, Labels: e.opts.Labels, Version: e.opts.Version, Host: run, Now: e.opts.Now, Unsynced: e.opts.Unsynced, Logger: e.log,
-	})
-	if err := e.link.Start(ctx, e.runner, machine); err != nil {
+	if err := e.link.Start(ctx, e.runner, e.inventory(run)); err != nil {
 		return fmt.Errorf("start link to the LO: %w", err)
 	}
 	e.parts.OnStop("link", e.link.Stop)
@@ -146,6 +143,13 @@ func (e *EN) diskChanged(ctx context.Context, problem string) error {
 	}
 	e.link.Changed()
 	return nil
+}
+
+// inventory returns what looks at the machine.
+func (e *EN) inventory(host inventory.Host) *inventory.Collector {
+	return inventory.New(inventory.Options{
+		Node: e.opts.Node, Labels: e.opts.Labels, Version: e.opts.Version, Host: host, Now: e.opts.Now, Unsynced: e.opts.Unsynced, Logger: e.log,
+	})
 }
 
 // readRoot returns the root key of the fleet's key sets; nil: nothing is checked.

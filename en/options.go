@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
 )
 
 // Options configure an EN. The yaml keys are those of its configuration file.
@@ -54,6 +55,11 @@ type Options struct {
 	// LogFile is the file that the agent's own log goes to, where whoever starts the agent writes one, as colony up
 	// does, so that it can be read from afar. Empty: it goes to the journal of the system, and cannot be.
 	LogFile string `yaml:"logFile,omitempty"`
+	// RefusedCommands are kinds of commands that the node does not carry out, whoever asks, such as exec.
+	RefusedCommands []command.Kind `yaml:"refusedCommands,omitempty"`
+	// Files are paths of files that may be collected from afar (colony node files), or patterns of them in which * stands
+	// for a name, such as /var/log/*.log. Empty: none may.
+	Files []string `yaml:"files,omitempty"`
 	// HTTP is the address of /healthz and /metrics. Empty: none.
 	HTTP string `yaml:"http,omitempty"`
 	// MemoryLimit is the soft limit of the agent's own memory in bytes. 0 leaves
@@ -90,6 +96,7 @@ type Process struct {
 type Runtime interface {
 	engine.Engine
 	engine.Host
+	engine.Programs
 }
 
 // LOOptions say how the EN reaches its LO.
@@ -183,6 +190,16 @@ func (o Options) Validate() error {
 	}
 	if o.LogFile != "" && !filepath.IsAbs(o.LogFile) {
 		errs = append(errs, fmt.Errorf("logFile %q: want an absolute path", o.LogFile))
+	}
+	for _, kind := range o.RefusedCommands {
+		if _, err := command.Lookup(kind); err != nil {
+			errs = append(errs, fmt.Errorf("refusedCommands: %w", err))
+		}
+	}
+	for _, p := range o.Files {
+		if err := command.CheckPath(p); err != nil {
+			errs = append(errs, fmt.Errorf("files: %w", err))
+		}
 	}
 	errs = append(errs, o.LO.validate(), o.Identity.validate(o.LO.Enrol))
 	for _, d := range []struct {

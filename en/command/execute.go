@@ -40,7 +40,11 @@ func (s *Service) execute(ctx context.Context, c *wire.Command) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	live, done := s.openLive(bounded, c)
-	output, err := run(live.within(bounded), kind, Request{Command: c, Live: live})
+	request := Request{Command: c}
+	if live != nil {
+		request.Live = live
+	}
+	output, err := run(live.within(bounded), kind, request)
 	outcome(live.within(bounded), &r, limit, output, err)
 	r.DurationMillis = uint64(time.Since(began).Milliseconds())
 	done(&r)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -20,11 +21,32 @@ type Kind struct {
 	Run func(ctx context.Context, r Request) (output string, err error)
 }
 
+// Without returns kinds of which the node refuses some, whoever asks.
+func Without(refused []wire.Kind, all []Kind) []Kind {
+	for i := range all {
+		kind := all[i].Kind
+		if !slices.Contains(refused, kind) {
+			continue
+		}
+		all[i].Run = func(context.Context, Request) (string, error) {
+			return "", Failf(wire.Forbidden, "the configuration of the node refuses commands of kind %s (refusedCommands)", kind)
+		}
+	}
+	return all
+}
+
 // A Request is what to execute.
 type Request struct {
 	Command *wire.Command
 	// Live sends what the command gives while it is executed. Nil for kinds that send nothing live.
-	Live *Live
+	Live Stream
+}
+
+// A Stream is what a live command sends and gets, see Live.
+type Stream interface {
+	Send(item []byte) error
+	Flush() error
+	Input(ctx context.Context) (wire.Segment, error)
 }
 
 // A Failure says why a command did not do what was asked.

@@ -34,6 +34,7 @@ type Live struct {
 	frame  wire.Frame // that is being filled
 	seq    uint64
 	items  uint64 // of the frames so far
+	inputs inputs
 
 	mu     sync.Mutex // protects what follows
 	credit uint64
@@ -48,7 +49,7 @@ func (s *Service) openLive(ctx context.Context, c *wire.Command) (l *Live, done 
 	if err != nil || !d.Live {
 		return nil, func(*wire.Result) {}
 	}
-	l = &Live{budget: d.Budget, until: time.Now().Add(lease), news: notify.New()}
+	l = &Live{budget: d.Budget, until: time.Now().Add(lease), news: notify.New(), inputs: inputs{news: notify.New()}}
 	if c.Budget > 0 {
 		l.budget = c.Budget
 	}

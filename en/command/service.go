@@ -191,6 +191,15 @@ func (s *Service) Take(t topic.Topic, payload []byte) error {
 			l.renew(m)
 		}
 		return nil
+	case topic.NodeInput:
+		var m wire.Segment
+		if err := wire.Unmarshal(payload, &m); err != nil {
+			return err
+		}
+		if l := s.live[wire.ID(t.Tail)]; l != nil {
+			l.inputs.add(m)
+		}
+		return nil
 	}
 	if len(s.offers) >= maxOffers {
 		return protocol.Errorf(protocol.Conflict, "%d commands wait to be looked at: publish it again later", maxOffers)

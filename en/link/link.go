@@ -69,7 +69,7 @@ type Options struct {
 	TLS *tls.Config
 	// Revocations takes an encoded SiteRevocations. Nil: they are not subscribed to.
 	Revocations func(payload []byte) error
-	// Commands takes what the LO sends about commands, on topics of the kinds NodeCommand, NodeCredit and NodeTime; it must not wait. Linked says
+	// Commands takes what the LO sends about commands, on topics of the kinds NodeCommand, NodeCredit, NodeInput and NodeTime; it must not wait. Linked says
 	// that the link went up or down. Nil: they are not subscribed to. An LO of an earlier release sends none.
 	Commands func(t topic.Topic, payload []byte) error
 	Linked   func(up bool)
@@ -111,6 +111,7 @@ func New(o Options) (*Link, error) {
 		subscriptions = append(subscriptions,
 			client.Subscription{Filter: topic.ForNodeCommand(topic.NodeCommand, o.Site, o.Node, topic.AnyCommand), QoS: 1, Optional: true},
 			client.Subscription{Filter: topic.ForNodeCommand(topic.NodeCredit, o.Site, o.Node, topic.AnyCommand), Optional: true},
+			client.Subscription{Filter: topic.ForNodeCommand(topic.NodeInput, o.Site, o.Node, topic.AnyCommand), Optional: true},
 			client.Subscription{Filter: topic.ForNode(topic.NodeTime, o.Site, o.Node), Optional: true})
 	}
 	var err error
@@ -162,8 +163,11 @@ func (l *Link) handle(ctx context.Context, m client.Message) error {
 	if t.Kind == topic.Revocations && t.Site == l.o.Site && l.o.Revocations != nil {
 		return l.o.Revocations(m.Payload)
 	}
-	if l.o.Commands != nil && t.Node == l.o.Node && (t.Kind == topic.NodeCommand || t.Kind == topic.NodeCredit || t.Kind == topic.NodeTime) {
-		return l.o.Commands(t, m.Payload)
+	if l.o.Commands != nil && t.Node == l.o.Node {
+		switch t.Kind { //nolint:exhaustive // the others follow
+		case topic.NodeCommand, topic.NodeCredit, topic.NodeInput, topic.NodeTime:
+			return l.o.Commands(t, m.Payload)
+		}
 	}
 	if t.Kind != topic.NodeDesired || t.Site != l.o.Site || t.Node != l.o.Node {
 		return protocol.Errorf(protocol.Invalid, "message on %s, which is not this node's", m.Topic)
