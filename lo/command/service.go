@@ -41,6 +41,8 @@ type Store interface {
 type Live interface {
 	Frame(node protocol.NodeID, id wire.ID, payload []byte) error
 	Credit(id wire.ID, payload []byte) error
+	Input(id wire.ID, payload []byte) error
+	Began(id wire.ID)
 }
 
 // Options of a Service. All must be given, but for Root, SinceBoot, Now, Random and Registerer.
@@ -177,8 +179,11 @@ func (s *Service) Open(id wire.ID, most int) []protocol.NodeID {
 
 // Take takes a message of the CO about commands. It does not wait.
 func (s *Service) Take(t topic.Topic, payload []byte) error {
-	if t.Kind == topic.SiteCredit {
+	switch t.Kind { //nolint:exhaustive // the others follow
+	case topic.SiteCredit:
 		return s.o.Live.Credit(wire.ID(t.Tail), payload)
+	case topic.SiteInput:
+		return s.o.Live.Input(wire.ID(t.Tail), payload)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,6 +236,9 @@ func (s *Service) Result(ctx context.Context, node protocol.NodeID, payload []by
 	s.mu.Lock()
 	means, news := s.site.Means(r.ID, node), s.site.News(&r)
 	s.mu.Unlock()
+	if news && r.State == wire.Running {
+		s.o.Live.Began(r.ID)
+	}
 	if !news {
 		if !means {
 			s.log.InfoContext(ctx, "result of a command that is not known, or does not mean the node, is left out", "node_id", node, "command_id", string(r.ID), "state", string(r.State))

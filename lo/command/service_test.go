@@ -102,6 +102,8 @@ func (none) Frame(protocol.NodeID, wire.ID, []byte) error {
 	return protocol.Errorf(protocol.Invalid, "a frame")
 }
 func (none) Credit(wire.ID, []byte) error { return nil }
+func (none) Input(wire.ID, []byte) error  { return nil }
+func (none) Began(wire.ID)                {}
 
 func (p *plant) journal(_ context.Context, facts []nodes.Fact) (uint64, error) {
 	p.mu.Lock()

@@ -65,7 +65,7 @@ type Options struct {
 	Tokens func(payload []byte) error
 	// Revocations takes an encoded SiteRevocations. Nil: they are not subscribed to.
 	Revocations func(payload []byte) error
-	// Commands takes what the CO sends about commands, on topics of the kinds SiteCommand, SiteCredit and SiteTime. It must not wait. Nil: they
+	// Commands takes what the CO sends about commands, on topics of the kinds SiteCommand, SiteCredit, SiteInput and SiteTime. It must not wait. Nil: they
 	// are not subscribed to. A CO of an earlier release sends none.
 	Commands func(t topic.Topic, payload []byte) error
 	// TLS and Proof are those of the client.
@@ -103,6 +103,7 @@ func New(o Options) (*Link, error) {
 		subscriptions = append(subscriptions,
 			client.Subscription{Filter: topic.ForCommand(topic.SiteCommand, o.Site, topic.AnyCommand), QoS: 1, Optional: true},
 			client.Subscription{Filter: topic.ForCommand(topic.SiteCredit, o.Site, topic.AnyCommand), Optional: true},
+			client.Subscription{Filter: topic.ForCommand(topic.SiteInput, o.Site, topic.AnyCommand), Optional: true},
 			client.Subscription{Filter: topic.ForSite(topic.SiteTime, o.Site), Optional: true})
 	}
 	var err error
@@ -229,7 +230,7 @@ func (l *Link) handle(_ context.Context, m client.Message) error {
 		return l.opts.Tokens(m.Payload)
 	case topic.Revocations:
 		return l.opts.Revocations(m.Payload)
-	case topic.SiteCommand, topic.SiteCredit, topic.SiteTime:
+	case topic.SiteCommand, topic.SiteCredit, topic.SiteInput, topic.SiteTime:
 		return l.opts.Commands(t, m.Payload)
 	default:
 		return protocol.Errorf(protocol.Invalid, "unexpected topic %s", m.Topic)

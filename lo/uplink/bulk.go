@@ -26,6 +26,12 @@ const (
 	delayed    = 1.6
 	probeGain  = 1.25
 	probeEvery = 12
+	// mostSmall bounds a piece that goes at once, in bytes, such as a key that was typed at a program and comes back: smallPart is the part of
+	// the link's rate that these may have, at least leastSmall bytes per second, and smallBurst how much of it may be saved up.
+	mostSmall  = 512
+	smallPart  = 0.125
+	leastSmall = 512
+	smallBurst = 1024
 )
 
 // A Bulk sends what is live, and not in a journal, over the link of a Gate: only what the streams leave of it, and never more than is on the way,
@@ -35,6 +41,9 @@ type Bulk struct {
 	ticket *ticket
 	turn   notify.Signal
 	share  share
+
+	small  float64 // bytes that may go at once; protected by the lock of the gate
+	filled time.Time
 }
 
 // share is the part of what is on the way that bulk fills; protected by the lock of the gate.
@@ -52,6 +61,33 @@ func (s *share) learn(took, path time.Duration, now time.Time) {
 	case now.Sub(s.halved) > took: // else the same delay held up this one
 		s.part, s.halved = s.part/2, now
 	}
+}
+
+// Small has a piece of at most mostSmall bytes go at once, beside whatever waits, and returns what is to be called once it is acknowledged, or given up;
+// nil: too much went so lately. Unlike Wait it may be called by another goroutine.
+func (b *Bulk) Small(n int) (end func(acked bool)) {
+	now, g := time.Now(), b.gate
+	g.mu.Lock()
+	rate := max(g.measure.rate()*smallPart, leastSmall)
+	if g.rate > 0 {
+		rate = min(rate, max(g.rate*smallPart, 1))
+	}
+	if !b.filled.IsZero() {
+		b.small = min(b.small+rate*now.Sub(b.filled).Seconds(), smallBurst)
+	} else {
+		b.small = smallBurst
+	}
+	b.filled = now
+	ok := n <= mostSmall && b.small >= float64(n)
+	if ok {
+		b.small -= float64(n)
+	}
+	g.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	p := b.ticket.wait(n, now)
+	return func(acked bool) { b.ticket.end(p, acked, time.Now()) }
 }
 
 // Bulk returns a Bulk of the gate's link.

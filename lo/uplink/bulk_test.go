@@ -95,3 +95,37 @@ func TestBulkDelaysNoEvents(t *testing.T) {
 		t.Errorf("%d bytes carried, want %d at least", carried, least)
 	}
 }
+
+// TestSmall has small pieces go at once while a large one waits, and no more of them than their part of the link.
+func TestSmall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewGate(GateOptions{}).Bulk()
+		if b.Small(mostSmall+1) != nil {
+			t.Error("a large piece goes at once")
+		}
+		sent := 0
+		for range 10 * 60 { // a minute
+			for end := b.Small(100); end != nil; end = b.Small(100) {
+				sent += 100
+				end(true)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if most := smallBurst + 60*leastSmall; sent > most || sent < most*9/10 {
+			t.Errorf("%d bytes went at once in a minute, of a link of which nothing is known", sent)
+		}
+		limited := NewGate(GateOptions{Rate: 800}).Bulk()
+		sent = 0
+		for range 60 {
+			for end := limited.Small(100); end != nil; end = limited.Small(100) {
+				sent += 100
+				end(true)
+			}
+			time.Sleep(time.Second)
+		}
+		if most := smallBurst + 60*100; sent > most {
+			t.Errorf("%d bytes went at once in a minute, of a link that is limited to 800 a second", sent)
+		}
+	})
+}

@@ -29,6 +29,8 @@ const (
 	maxNodes   = 256
 	// underWay is how many pieces may wait for their acknowledgement.
 	underWay = 256
+	// mostSmall bounds what goes at once, in bytes, see uplink.Bulk.Small.
+	mostSmall = 512
 	// overhead is what the topic and the rest of a message take beside its data, in bytes.
 	overhead = 128
 )
@@ -37,6 +39,7 @@ const (
 type Gate interface {
 	Room() int
 	Wait(ctx context.Context, n int) (end func(acked bool), err error)
+	Small(n int) (end func(acked bool))
 }
 
 // Options of a Live. All must be given, but for Registerer.
@@ -72,17 +75,23 @@ type stream struct {
 	bytes   int
 	lost    map[protocol.NodeID]loss
 	seq     map[protocol.NodeID]uint64
+	waiting bool // a piece of it waits for its turn, or is being sent: nothing overtakes that
 }
 
 // A Live is what is live of a site. Its methods may be called concurrently.
 type Live struct {
 	o    Options
 	log  *slog.Logger
-	news notify.Signal // something may be sent, or handed on
-	lost prometheus.Counter
-	sent prometheus.Counter
+	news notify.Signal // something may be sent
+	// urgent says that something small may be sent, or credit handed on.
+	urgent notify.Signal
+	lost   prometheus.Counter
+	sent   prometheus.Counter
+
+	arrived notify.Signal // there is input
 
 	mu      sync.Mutex // protects what follows
+	inputs  []input
 	streams []*stream
 	bytes   int
 	turn    int
@@ -91,7 +100,7 @@ type Live struct {
 // New returns a Live. Call Run.
 func New(o Options) (*Live, error) {
 	l := &Live{
-		o: o, log: o.Logger.With("component", "live"), news: notify.New(),
+		o: o, log: o.Logger.With("component", "live"), news: notify.New(), urgent: notify.New(), arrived: notify.New(),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{Name: "colony_lo_live_lost_bytes_total", Help: "Bytes that nodes sent live and that were left out for want of room."}),
 		sent: prometheus.NewCounter(prometheus.CounterOpts{Name: "colony_lo_live_sent_bytes_total", Help: "Bytes that nodes sent live and that were sent to the CO."}),
 	}
@@ -125,7 +134,18 @@ func (l *Live) Credit(id command.ID, payload []byte) error {
 	s.until, s.forward = time.Now().Add(lease), true
 	s.credit.V, s.credit.Bytes, s.credit.End = protocol.Version, max(s.credit.Bytes, m.Bytes), s.credit.End || m.End
 	l.news.Notify()
+	l.urgent.Notify()
 	return nil
+}
+
+// Began says that a node has begun a command: it needs the credit that there is, and not only the next one.
+func (l *Live) Began(id command.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.find(id); s != nil {
+		s.forward = true
+		l.urgent.Notify()
+	}
 }
 
 func (l *Live) find(id command.ID) *stream {
@@ -160,6 +180,7 @@ func (l *Live) Frame(node protocol.NodeID, id command.ID, payload []byte) error 
 		l.drop(s)
 	}
 	l.news.Notify()
+	l.urgent.Notify()
 	return nil
 }
 
@@ -188,44 +209,95 @@ func (l *Live) pop(s *stream) frame {
 	return f
 }
 
-// push puts a frame behind the others.
+// mostJoined bounds the data of frames that were joined while they waited, in bytes.
+const mostJoined = 1 << 10
+
+// push puts a frame behind the others. Small ones of a node that wait go together.
 func (l *Live) push(s *stream, f frame) {
+	if n := len(s.frames); n > 0 {
+		last := &s.frames[n-1]
+		if last.node == f.node && !last.End && last.LostItems+f.LostItems == 0 && len(last.Data)+len(f.Data) <= mostJoined {
+			last.Data = append(last.Data, f.Data...)
+			last.Items += f.Items
+			last.End, last.Code, last.Message = f.End, f.Code, f.Message
+			last.TotalItems, last.TotalBytes = max(last.TotalItems, f.TotalItems), max(last.TotalBytes, f.TotalBytes)
+			s.bytes += len(f.Data)
+			l.bytes += len(f.Data)
+			return
+		}
+	}
 	s.frames = append(s.frames, f)
 	s.bytes += size(&f.Frame)
 	l.bytes += size(&f.Frame)
 }
 
+// outgoing is what is on its way.
+type outgoing struct {
+	slots chan struct{} // of so many pieces
+	waits sync.WaitGroup
+}
+
 // Run sends until ctx ends.
 func (l *Live) Run(ctx context.Context) {
-	var waits sync.WaitGroup
-	defer waits.Wait()
-	slots := make(chan struct{}, underWay)
+	out := outgoing{slots: make(chan struct{}, underWay)}
+	defer out.waits.Wait()
+	out.waits.Go(func() { l.deliver(ctx) })
+	out.waits.Go(func() { l.hurry(ctx, &out) })
 	for ctx.Err() == nil {
-		l.handOn(ctx)
 		id, f, ok := l.next()
 		if !ok {
 			_, _ = retry.SleepOr(ctx, l.expire(), l.news.C()) // its end ends the loop, too
 			continue
 		}
-		slots <- struct{}{}
-		end, err := l.o.Gate.Wait(ctx, size(&f))
-		if err != nil {
-			return
+		out.slots <- struct{}{}
+		end := l.o.Gate.Small(size(&f))
+		if end == nil {
+			var err error
+			if end, err = l.o.Gate.Wait(ctx, size(&f)); err != nil {
+				return
+			}
 		}
-		outcome, err := l.o.Begin(ctx, topic.ForCommand(topic.SiteLive, l.o.Site, string(id)), protocol.Marshal(&f))
-		if err != nil { // the link is down: what is live is not kept
-			end(false)
-			l.missed(id, f)
-			<-slots
+		sent := l.begin(ctx, id, f, end, &out)
+		l.passed(id)
+		if !sent {
 			_ = retry.Sleep(ctx, time.Second) // the loop looks for its end
+		}
+	}
+}
+
+// hurry sends what is small at once, and hands credit on, while larger pieces wait for their turn, until ctx ends.
+func (l *Live) hurry(ctx context.Context, out *outgoing) {
+	for ctx.Err() == nil {
+		l.handOn(ctx)
+		id, f, end, wait := l.nextSmall()
+		if end == nil {
+			_, _ = retry.SleepOr(ctx, wait, l.urgent.C()) // its end ends the loop, too
 			continue
 		}
-		l.sent.Add(float64(len(f.Data)))
-		waits.Go(func() {
-			end(outcome(ctx) == nil)
-			<-slots
-		})
+		out.slots <- struct{}{}
+		sent := l.begin(ctx, id, f, end, out)
+		l.passed(id)
+		if !sent {
+			_ = retry.Sleep(ctx, time.Second) // likewise
+		}
 	}
+}
+
+// begin sends a piece, whose end is to be called, and reports false where the link is down: what is live is not kept.
+func (l *Live) begin(ctx context.Context, id command.ID, f command.Frame, end func(bool), out *outgoing) bool {
+	outcome, err := l.o.Begin(ctx, topic.ForCommand(topic.SiteLive, l.o.Site, string(id)), protocol.Marshal(&f))
+	if err != nil {
+		end(false)
+		l.missed(id, f)
+		<-out.slots
+		return false
+	}
+	l.sent.Add(float64(len(f.Data)))
+	out.waits.Go(func() {
+		end(outcome(ctx) == nil)
+		<-out.slots
+	})
+	return true
 }
 
 // handOn publishes credit to the nodes that have not ended a command.
@@ -257,25 +329,64 @@ func (l *Live) next() (id command.ID, piece command.Frame, ok bool) {
 	for range l.streams {
 		l.turn++
 		s := l.streams[l.turn%len(l.streams)]
-		if len(s.frames) == 0 {
+		if s.waiting || len(s.frames) == 0 {
 			continue
 		}
 		f := l.pop(s)
+		s.waiting = true
 		piece, rest := cut(f, room)
 		if rest != nil {
 			s.frames = append([]frame{*rest}, s.frames...)
 			s.bytes += size(&rest.Frame)
 			l.bytes += size(&rest.Frame)
 		}
-		was := s.lost[f.node]
-		delete(s.lost, f.node)
-		piece.LostItems += was.items
-		piece.LostBytes += was.bytes
-		s.seq[f.node]++
-		piece.V, piece.Seq, piece.Node = protocol.Version, s.seq[f.node], f.node
-		return s.id, piece, true
+		return s.id, s.number(f.node, piece), true
 	}
 	return "", command.Frame{}, false
+}
+
+// number gives a piece of a node its number, and what was left out before it.
+func (s *stream) number(node protocol.NodeID, piece command.Frame) command.Frame {
+	was := s.lost[node]
+	delete(s.lost, node)
+	piece.LostItems += was.items
+	piece.LostBytes += was.bytes
+	s.seq[node]++
+	piece.V, piece.Seq, piece.Node = protocol.Version, s.seq[node], node
+	return piece
+}
+
+// smallWait is how often is looked whether what is small may go.
+const smallWait = 50 * time.Millisecond
+
+// nextSmall returns a piece that goes at once, with what is to be called at its end; without one how long to wait for the next look.
+func (l *Live) nextSmall() (id command.ID, piece command.Frame, end func(bool), wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wait = time.Hour
+	for _, s := range l.streams {
+		if s.waiting || len(s.frames) == 0 || size(&s.frames[0].Frame) > mostSmall {
+			continue
+		}
+		if end = l.o.Gate.Small(size(&s.frames[0].Frame)); end == nil {
+			return "", command.Frame{}, nil, smallWait
+		}
+		f := l.pop(s)
+		s.waiting = true
+		return s.id, s.number(f.node, f.Frame), end, 0
+	}
+	return "", command.Frame{}, nil, wait
+}
+
+// passed says that no piece of a command waits for its turn any more.
+func (l *Live) passed(id command.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.find(id); s != nil {
+		s.waiting = false
+	}
+	l.news.Notify()
+	l.urgent.Notify()
 }
 
 // missed counts a piece that could not be sent.

@@ -26,9 +26,17 @@ func line(n int) []byte {
 type gate struct {
 	room   int
 	closed chan struct{} // nil: it is open
+	small  bool          // what is small goes at once
 }
 
 func (g *gate) Room() int { return g.room }
+
+func (g *gate) Small(n int) func(bool) {
+	if !g.small || n > mostSmall {
+		return nil
+	}
+	return func(bool) {}
+}
 
 func (g *gate) Wait(ctx context.Context, _ int) (func(bool), error) {
 	if g.closed != nil {
@@ -46,6 +54,8 @@ type end struct {
 	mu      sync.Mutex
 	frames  []command.Frame
 	credits map[protocol.NodeID]command.Credit
+	given   int // messages of credit
+	inputs  map[protocol.NodeID][]command.Segment
 	down    bool
 }
 
@@ -67,13 +77,34 @@ func (e *end) publish(_ context.Context, name string, payload []byte, _ bool) er
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t, err := topic.Parse(name)
+	if err == nil && t.Kind == topic.NodeInput {
+		var m command.Segment
+		err = command.Unmarshal(payload, &m)
+		e.inputs[t.Node] = append(e.inputs[t.Node], m)
+		return err
+	}
 	if err != nil || t.Kind != topic.NodeCredit {
 		return fmt.Errorf("published on %s", name)
 	}
+	e.given++
 	var m command.Credit
 	err = command.Unmarshal(payload, &m)
 	e.credits[t.Node] = m
 	return err
+}
+
+// arrived returns the segments that a node got.
+func (e *end) arrived(node protocol.NodeID) []command.Segment {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.inputs[node]
+}
+
+// state returns how much credit was given, and the last that n1 got.
+func (e *end) state() (int, command.Credit) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.given, e.credits["n1"]
 }
 
 // sums returns how many items arrived and were lost, and checks that frames are counted and pieces are whole.
@@ -109,7 +140,7 @@ func (e *end) sums(t *testing.T, node protocol.NodeID) (arrived, lost uint64, en
 // harness is a Live that runs.
 func harness(t *testing.T, g *gate) (*Live, *end) {
 	t.Helper()
-	e := &end{credits: map[protocol.NodeID]command.Credit{}}
+	e := &end{credits: map[protocol.NodeID]command.Credit{}, inputs: map[protocol.NodeID][]command.Segment{}}
 	l, err := New(Options{
 		Site: "plant", Gate: g, Begin: e.begin, Publish: e.publish, Logger: slog.New(slog.DiscardHandler),
 		Open: func(command.ID, int) []protocol.NodeID { return []protocol.NodeID{"n1", "n2"} },
@@ -177,6 +208,114 @@ func TestFollow(t *testing.T) {
 		synctest.Wait()
 		if got, _, _ := e.sums(t, "n1"); got != 50 {
 			t.Error("lines arrive after the lease has ended")
+		}
+	})
+}
+
+// TestSmallFrames has small frames of a command go while a large one of another command waits for its turn; those that wait themselves go together, and in
+// their order.
+func TestSmallFrames(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{room: 1 << 20, closed: make(chan struct{}), small: true}
+		l, e := harness(t, g)
+		const other command.ID = "0123456789abcdef0123456789abcde1"
+		credit(t, l, command.Credit{Bytes: 1 << 20})
+		if err := l.Credit(other, protocol.Marshal(&command.Credit{V: 1, Bytes: 1 << 20})); err != nil {
+			t.Fatal(err)
+		}
+		large := command.Frame{V: 1, Seq: 1, Items: 1, Data: protocol.Marshal(make([]byte, 4000))}
+		if err := l.Frame("n2", other, protocol.Marshal(&large)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // it waits now
+		for n := range 10 {
+			send(t, l, "n1", n, 1, false)
+			synctest.Wait()
+		}
+		if got, lost, _ := e.sums(t, "n1"); got != 10 || lost != 0 {
+			t.Errorf("%d small frames arrived beside a large one that waits, %d lost", got, lost)
+		}
+		small := command.Frame{V: 1, Seq: 2, Items: 1, Data: line(1)}
+		for range 20 { // behind the large one of the same command
+			if err := l.Frame("n2", other, protocol.Marshal(&small)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if got, _, _ := e.sums(t, "n2"); got != 0 {
+			t.Error("a frame overtakes another one of its command")
+		}
+		close(g.closed)
+		synctest.Wait()
+		got, lost, _ := e.sums(t, "n2")
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if got != 21 || lost != 0 || len(e.frames) > 10+4 {
+			t.Errorf("%d frames of n2 arrived in %d messages, %d lost", got, len(e.frames)-10, lost)
+		}
+	})
+}
+
+// TestInput hands segments on to the node that they name, in their order and as they are, as long as somebody has a lease; and gives a node that begins the
+// credit that there is.
+func TestInput(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, e := harness(t, &gate{room: 100})
+		input := func(node protocol.NodeID, offset uint64, size int) error {
+			return l.Input(followed, protocol.Marshal(&command.Segment{V: 1, Node: node, Offset: offset, Data: make([]byte, size), Signature: []byte{1}}))
+		}
+		if err := input("n1", 0, 10); err != nil { // nobody follows
+			t.Fatal(err)
+		}
+		credit(t, l, command.Credit{Bytes: 5000})
+		synctest.Wait()
+		before, _ := e.state()
+		l.Began(followed)
+		l.Began("0123456789abcdef0123456789abcde0")
+		for i := range 50 {
+			if err := input("n1", uint64(i), command.MaxSegment); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := input("n3", 0, 1); err != nil { // it does not carry the command out
+			t.Fatal(err)
+		}
+		for name, err := range map[string]error{"no node": input("", 0, 1), "a long one": input("n1", 0, command.MaxSegment+1), "no segment": l.Input(followed, []byte("x"))} {
+			if err == nil {
+				t.Errorf("%s: no error", name)
+			}
+		}
+		synctest.Wait()
+		if given, credit := e.state(); given != before+2 || credit.Bytes != 5000 {
+			t.Errorf("%d messages of credit for two nodes, and %+v", given-before, credit)
+		}
+		if len(e.arrived("n1")) != 50 || len(e.arrived("n3")) != 0 {
+			t.Errorf("%d segments arrived, and %d at a node that does not carry the command out", len(e.arrived("n1")), len(e.arrived("n3")))
+		}
+		for i, m := range e.arrived("n1") {
+			if m.Offset != uint64(i) || len(m.Signature) != 1 {
+				t.Errorf("segment %d: %+v", i, m)
+			}
+		}
+		for i := range 2 * maxInputs { // more than waits
+			if err := input("n2", uint64(i), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(lease + time.Second) // of virtual time
+		synctest.Wait()
+		if n := len(e.arrived("n2")); n == 0 || n > 2*maxInputs {
+			t.Errorf("%d of %d small segments arrived", n, 2*maxInputs)
+		}
+		had := len(e.arrived("n1"))
+		if err := input("n1", 50, 1); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(e.arrived("n1")) != had {
+			t.Error("a segment arrives after the lease has ended")
 		}
 	})
 }
