@@ -31,6 +31,9 @@ func TestEventKindsAreAll(t *testing.T) {
 		if !ok {
 			return true
 		}
+		if of, ok := spec.Type.(*ast.Ident); ok && of.Name == "SessionReason" { // why sessions end is no event
+			return true
+		}
 		for i, v := range spec.Values {
 			literal, ok := v.(*ast.BasicLit)
 			if !ok || literal.Kind != token.STRING {

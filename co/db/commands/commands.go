@@ -148,8 +148,7 @@ const (
 	// stand for all sites.
 	commandView = `select c.id, c.kind, c.arguments, c.actor, c.created_at, c.deadline, c.budget, v.* from commands c
 		cross join lateral (select count(*) filter (where ` + open + `) as open, count(*) as sites, count(*) filter (where s.state = 'refused') as refusing,
-			coalesce(min(s.code) filter (where s.state = 'refused'), '') as refusal, ` + counts + ` from command_sites s where s.command = c.id and ` + inSet + `) v `
-	inSet = `(cardinality($1::text[]) + cardinality($2::text[]) = 0 or s.site = any($1) or exists (select from unnest($2::text[]) as b where starts_with(s.site, b)))`
+			coalesce(min(s.code) filter (where s.state = 'refused'), '') as refusal, ` + counts + ` from command_sites s where s.command = c.id and ` + db.InSet + `) v `
 )
 
 func scanCommand(row pgx.CollectableRow) (c fleet.Command, err error) {
@@ -168,11 +167,6 @@ func scanCommand(row pgx.CollectableRow) (c fleet.Command, err error) {
 	return c, err
 }
 
-// sets are the parameters $1 and $2 of inSet.
-func sets(within siteset.Set) (ids, beginnings []string) {
-	return pgdb.Filled(within.IDs()), pgdb.Filled(within.Beginnings())
-}
-
 // Commands returns a page of the commands that a filter picks, the newest first, and the cursor of the next page. What it
 // says of each is about the sites of the filter alone. A cursor that is none is of kind Invalid.
 func (s *Store) Commands(ctx context.Context, f fleet.CommandFilter, p fleet.Page) (list []fleet.Command, next string, err error) {
@@ -182,7 +176,7 @@ func (s *Store) Commands(ctx context.Context, f fleet.CommandFilter, p fleet.Pag
 			return nil, "", err
 		}
 	}
-	ids, beginnings := sets(f.Within)
+	ids, beginnings := db.Sets(f.Within)
 	from := `where (c.created_at, c.id) < ($3, $4)`
 	if f.Site != "" {
 		ids, beginnings = []string{string(f.Site)}, []string{}
@@ -202,7 +196,7 @@ func (s *Store) Commands(ctx context.Context, f fleet.CommandFilter, p fleet.Pag
 
 // Command returns a command with its sites that a set has. The error is of kind NotFound where there is none.
 func (s *Store) Command(ctx context.Context, id command.ID, within siteset.Set) (fleet.Command, error) {
-	ids, beginnings := sets(within)
+	ids, beginnings := db.Sets(within)
 	found, err := pgdb.Rows(ctx, s.db, scanCommand, commandView+`where c.id = $3 and (v.sites > 0 or cardinality($1::text[]) + cardinality($2::text[]) = 0)`, ids, beginnings, id)
 	if err == nil && len(found) == 0 {
 		return fleet.Command{}, protocol.Errorf(protocol.NotFound, "no command %q: colony command list shows which there are", id)
@@ -212,7 +206,7 @@ func (s *Store) Command(ctx context.Context, id command.ID, within siteset.Set) 
 	}
 	c := found[0]
 	c.Sites, err = pgdb.Rows(ctx, s.db, scanSite, `select s.site, s.nodes, s.selector, s.every, s.state, s.code, s.message, s.taken_at, s.withdrawn_at,
-		s.meant, s.running, s.done, s.failed, s.refused, s.expired, s.unknown from command_sites s where s.command = $3 and `+inSet+` order by s.site`, ids, beginnings, id)
+		s.meant, s.running, s.done, s.failed, s.refused, s.expired, s.unknown from command_sites s where s.command = $3 and `+db.InSet+` order by s.site`, ids, beginnings, id)
 	return c, pgdb.Classify("read the sites of a command", err)
 }
 
@@ -233,10 +227,10 @@ func (s *Store) Results(ctx context.Context, id command.ID, f fleet.ResultFilter
 			return nil, "", fleet.NotACursor(p.Cursor)
 		}
 	}
-	ids, beginnings := sets(f.Within)
+	ids, beginnings := db.Sets(f.Within)
 	n := fleet.Size(p.Limit)
 	list, err = pgdb.Rows(ctx, s.db, scanResult, `select s.command, s.site, s.node, s.state, s.code, s.message, s.output, s.cut, s.millis, s.rank, s.at from command_nodes s
-		where s.command = $3 and (s.site, s.node) > ($4, $5) and ($6 = '' or s.site = $6) and ($7 = '' or s.state = $7) and `+inSet+`
+		where s.command = $3 and (s.site, s.node) > ($4, $5) and ($6 = '' or s.site = $6) and ($7 = '' or s.state = $7) and `+db.InSet+`
 		order by s.site, s.node limit $8`, ids, beginnings, id, site, node, f.Site, f.State, n+1)
 	if err != nil {
 		return nil, "", pgdb.Classify("list results of a command", err)
@@ -256,10 +250,10 @@ func scanResult(row pgx.CollectableRow) (r fleet.CommandResult, err error) {
 // Withdraw takes a command back at its sites that a set has: what has not begun does not begin. It returns those where
 // something could still come of it. The error is of kind Conflict where there is none.
 func (s *Store) Withdraw(ctx context.Context, id command.ID, within siteset.Set) (sites []protocol.SiteID, err error) {
-	ids, beginnings := sets(within)
+	ids, beginnings := db.Sets(within)
 	err = s.db.Tx(ctx, "take back command", func(tx pgx.Tx) error {
 		var err error
-		if sites, err = pgdb.Rows(ctx, tx, pgx.RowTo[protocol.SiteID], `select s.site from command_sites s where s.command = $3 and `+open+` and `+inSet+` order by s.site`, ids, beginnings, id); err != nil {
+		if sites, err = pgdb.Rows(ctx, tx, pgx.RowTo[protocol.SiteID], `select s.site from command_sites s where s.command = $3 and `+open+` and `+db.InSet+` order by s.site`, ids, beginnings, id); err != nil {
 			return err
 		}
 		if len(sites) == 0 {
