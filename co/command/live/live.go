@@ -107,7 +107,7 @@ func (h *Hub) Open(site protocol.SiteID, id command.ID, nodes int) (*Reader, err
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.count >= MaxReaders {
-		return nil, protocol.Errorf(protocol.Unavailable, "%d logs are being read by way of this CO, which is the limit: end one, or try again later", h.count)
+		return nil, protocol.Errorf(protocol.Unavailable, "%d logs and sessions are followed by way of this CO, which is the limit: end one, or try again later", h.count)
 	}
 	r := &Reader{
 		hub: h, key: key{site, id}, news: notify.New(), moved: notify.New(), nodes: map[protocol.NodeID]*sender{}, unheard: nodes,
