@@ -109,16 +109,15 @@ func (a *routes) replaceRules(ctx context.Context, in *putRulesInput) (DataRules
 			content = sitefile.Restore(content, was)
 		}
 		if in.Body.Rules != nil {
-			if content, err = sitefile.Marshal(site, *in.Body.Rules, devicesIn(site, was)); err != nil {
+			if content, err = sitefile.Marshal(site, *in.Body.Rules, furtherIn(site, was)); err != nil {
 				return err
 			}
 		}
 		if _, err := sitefile.Parse(site, content); err != nil {
 			return problem.OfSiteFile(err, in.Body.Rules == nil)
 		}
-		if !manager && otherDevices(devicesIn(site, was), devicesIn(site, content)) {
-			p, _ := access.From(ctx)
-			return access.Deny(ctx, protocol.Errorf(protocol.Denied, "the document changes the device accounts of site %s, which needs %s; %s has the role %s", site, access.WriteMachines, p.Name, p.Role))
+		if err := mayReplace(ctx, site, furtherIn(site, was), furtherIn(site, content)); err != nil {
+			return err
 		}
 		commit := expect
 		if string(was) != string(content) {
@@ -146,8 +145,8 @@ func (a *routes) deleteDataRules(ctx context.Context, in *deleteRulesInput) (*st
 				return protocol.Errorf(protocol.NotFound, "site %s has no data rules", site)
 			}
 			var rest []byte // of the file; nil removes it
-			if devices := devicesIn(site, was); len(devices) > 0 {
-				if rest, err = sitefile.Marshal(site, nil, devices); err != nil {
+			if further := furtherIn(site, was); len(further.Devices) > 0 || further.Exec {
+				if rest, err = sitefile.Marshal(site, nil, further); err != nil {
 					return err
 				}
 			}
@@ -164,18 +163,28 @@ func (a *routes) deleteDataRules(ctx context.Context, in *deleteRulesInput) (*st
 	return nil, nil
 }
 
-// devicesIn returns the device accounts in a site's file; none where it is bad.
-func devicesIn(site protocol.SiteID, content []byte) []sitefile.Device {
+// furtherIn returns what a site's file says beside the rules; nothing where it is bad.
+func furtherIn(site protocol.SiteID, content []byte) sitefile.Further {
 	file, err := sitefile.Parse(site, content)
 	if err != nil {
-		return nil
+		return sitefile.Further{}
 	}
-	return sitefile.Devices(file.Devices)
+	return file.Further()
 }
 
-// otherDevices reports whether two files have different device accounts.
-func otherDevices(was, now []sitefile.Device) bool {
-	return len(was)+len(now) > 0 && !reflect.DeepEqual(was, now)
+// mayReplace returns an error where a change of a site's file needs more than the permission to change its rules.
+func mayReplace(ctx context.Context, site protocol.SiteID, was, now sitefile.Further) error {
+	deny := func(what string, needs access.Permission) error {
+		p, _ := access.From(ctx)
+		return access.Deny(ctx, protocol.Errorf(protocol.Denied, "the document changes %s of site %s, which needs %s; %s has the role %s", what, site, needs, p.Name, p.Role))
+	}
+	switch {
+	case len(was.Devices)+len(now.Devices) > 0 && !reflect.DeepEqual(was.Devices, now.Devices) && !access.May(ctx, access.WriteMachines, site):
+		return deny("the device accounts", access.WriteMachines)
+	case was.Exec != now.Exec && !access.May(ctx, access.WriteSites, site):
+		return deny("whether programs may be run in containers", access.WriteSites)
+	}
+	return nil
 }
 
 // onSiteFile reads a site's file and lets write commit on top of it, as onTop does

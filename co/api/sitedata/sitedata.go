@@ -64,6 +64,8 @@ func Register(h huma.API, o Options) {
 	huma.Get(h, site+"/data-rules", a.getDataRules, form.Describe("data", "Show the rules of a site's machine data"))
 	huma.Put(h, site+"/data-rules", a.putDataRules, form.Describe("data", "Replace the rules of a site's machine data"), form.Guarded)
 	huma.Delete(h, site+"/data-rules", a.deleteDataRules, form.Describe("data", "Remove the rules of a site's machine data"), form.Guarded)
+	huma.Get(h, site+"/exec", a.getExec, form.Describe("sessions", "Say whether programs may be run in containers of a site"))
+	huma.Put(h, site+"/exec", a.putExec, form.Describe("sessions", "Allow or refuse that programs are run in containers of a site, by a commit"))
 	huma.Get(h, site+"/devices", a.listDevices, form.Describe("data", "List the device accounts of a site's broker"))
 	huma.Put(h, site+"/devices/{user}", a.putDevice, form.Describe("data", "Set a device account of a site's broker"))
 	huma.Delete(h, site+"/devices/{user}", a.deleteDevice, form.Describe("data", "Remove a device account of a site's broker"))

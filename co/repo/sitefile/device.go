@@ -119,10 +119,25 @@ func indexOf(list *yaml.Node, user string) int {
 	})
 }
 
-func editDevices(site protocol.SiteID, raw []byte, edit func(list *yaml.Node) error) ([]byte, error) {
+func editDevices(site protocol.SiteID, raw []byte, change func(list *yaml.Node) error) ([]byte, error) {
+	return edit(site, raw, func(spec *yaml.Node) error {
+		list := entry(entry(spec, "broker", yaml.MappingNode), "devices", yaml.SequenceNode)
+		list.Style &^= yaml.FlowStyle
+		if err := change(list); err != nil {
+			return err
+		}
+		if len(list.Content) == 0 {
+			remove(spec, "broker")
+		}
+		return nil
+	})
+}
+
+// edit returns the file of a site with another spec; raw is empty where there is no file.
+func edit(site protocol.SiteID, raw []byte, change func(spec *yaml.Node) error) ([]byte, error) {
 	if len(raw) == 0 {
 		var err error
-		if raw, err = Marshal(site, nil, nil); err != nil {
+		if raw, err = Marshal(site, nil, Further{}); err != nil {
 			return nil, err
 		}
 	}
@@ -134,13 +149,8 @@ func editDevices(site protocol.SiteID, raw []byte, edit func(list *yaml.Node) er
 		return nil, fmt.Errorf("read site file: %w", err)
 	}
 	spec := entry(root.Content[0], "spec", yaml.MappingNode)
-	list := entry(entry(spec, "broker", yaml.MappingNode), "devices", yaml.SequenceNode)
-	list.Style &^= yaml.FlowStyle
-	if err := edit(list); err != nil {
+	if err := change(spec); err != nil {
 		return nil, err
-	}
-	if len(list.Content) == 0 {
-		remove(spec, "broker")
 	}
 	out, err := encode(&root)
 	if err == nil {

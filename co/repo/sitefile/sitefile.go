@@ -101,6 +101,7 @@ type metadata struct {
 type spec struct {
 	Data   data    `yaml:"data"`
 	Broker *broker `yaml:"broker,omitempty"`
+	Exec   string  `yaml:"exec,omitempty"`
 }
 
 type broker struct {
@@ -111,21 +112,35 @@ type broker struct {
 type Content struct {
 	Rules   []fleet.DataRule
 	Devices []protocol.DeviceAccount // sorted by user name
+	Exec    bool                     // programs may be run in containers of the site (colony exec)
 }
 
 type data struct {
 	Rules []Rule `yaml:"rules"`
 }
 
-// Marshal writes the file of a site with these rules and devices. Parse says whether they
+// Further is what a site's file says beside the rules of its data.
+type Further struct {
+	Devices []Device
+	Exec    bool // see Content
+}
+
+// Further returns what a file says beside the rules.
+func (c *Content) Further() Further { return Further{Devices(c.Devices), c.Exec} }
+
+// Marshal writes the file of a site with these rules, and what else it says. Parse says whether they
 // are valid.
-func Marshal(site protocol.SiteID, rules []Rule, devices []Device) ([]byte, error) {
+func Marshal(site protocol.SiteID, rules []Rule, further Further) ([]byte, error) {
+	devices := further.Devices
 	if rules == nil {
 		rules = []Rule{} // shown as a list without rules, not as null
 	}
 	f := file{APIVersion: APIVersion, Kind: Kind, Metadata: metadata{ID: string(site)}, Spec: spec{Data: data{Rules: rules}}}
 	if len(devices) > 0 {
 		f.Spec.Broker = &broker{devices}
+	}
+	if further.Exec {
+		f.Spec.Exec = execAllowed
 	}
 	return encode(f)
 }
@@ -159,8 +174,9 @@ func Parse(site protocol.SiteID, raw []byte) (Content, error) {
 	if r.required(top, "metadata") {
 		r.constant(meta, "id", string(site), "the file is in the folder of that site")
 	}
-	spec := r.child(top, "spec", "data", "broker")
+	spec := r.child(top, "spec", "data", "broker", "exec")
 	var c Content
+	c.Exec = r.exec(spec)
 	for _, item := range r.list(r.child(spec, "data", "rules"), "rules") {
 		c.Rules = append(c.Rules, r.rule(item))
 	}

@@ -71,7 +71,7 @@ func TestWrittenRulesReadTheSame(t *testing.T) {
 	}, Store: true, Metric: "m"}, fleet.DataRule{DataRule: protocol.DataRule{
 		Name: "last", Topics: []string{"x"}, QoS: 2, Sample: protocol.Sample{Mode: protocol.SampleLast, PeriodMillis: 1500},
 	}, Store: true, Keep: 1500 * time.Millisecond})
-	raw, err := sitefile.Marshal("berlin", sitefile.Rules(want.Rules), sitefile.Devices(want.Devices))
+	raw, err := sitefile.Marshal("berlin", sitefile.Rules(want.Rules), want.Further())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestWrittenRulesReadTheSame(t *testing.T) {
 
 func TestNoRules(t *testing.T) {
 	t.Parallel()
-	raw, err := sitefile.Marshal("berlin", nil, nil)
+	raw, err := sitefile.Marshal("berlin", nil, sitefile.Further{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := sitefile.Marshal("berlin", sitefile.Rules(want.Rules), sitefile.Devices(want.Devices))
+		again, err := sitefile.Marshal("berlin", sitefile.Rules(want.Rules), want.Further())
 		if err != nil {
 			t.Fatal(err)
 		}
