@@ -279,6 +279,18 @@ const (
 	ProposalConfirmed  = "proposal_confirmed"
 	ProposalSuperseded = "proposal_superseded"
 	ProposalWithdrawn  = "proposal_withdrawn"
+
+	// RolloutStarted and the others are about revisions of a fleet deployment, which Deployment names; Message says which
+	// one, and why.
+	RolloutStarted  = "rollout_started"
+	RolloutWave     = "rollout_wave"
+	RolloutPaused   = "rollout_paused"
+	RolloutHeld     = "rollout_held" // by a gate
+	RolloutResumed  = "rollout_resumed"
+	RolloutPromoted = "rollout_promoted"
+	RolloutAborted  = "rollout_aborted"
+	RolloutDone     = "rollout_done"
+	RolloutRefused  = "rollout_refused" // nothing of the revision was published
 )
 
 // NoProblem is the message of a SiteProblem or a NodeProblem that is over.
@@ -294,6 +306,7 @@ var EventKinds = []string{
 	string(protocol.ClientConnected), string(protocol.ClientDisconnected), string(protocol.ClientsChanged), string(protocol.CommandTaken), string(protocol.CommandResult),
 	DataRulesChanged, DataRulesInvalid, DevicesChanged, DataDropped,
 	ProposalOpened, ProposalConfirmed, ProposalSuperseded, ProposalWithdrawn,
+	RolloutStarted, RolloutWave, RolloutPaused, RolloutHeld, RolloutResumed, RolloutPromoted, RolloutAborted, RolloutDone, RolloutRefused,
 	DesiredEpochRaised, DesiredPositionRefused, NodeReturned, SiteRemoved, SiteKept,
 }
 

@@ -12,7 +12,7 @@ import (
 
 // outliveSites are the tables that have a site and keep what they have for its time, or that
 // are emptied otherwise when a site is removed.
-var outliveSites = []string{"events", "event_outbox", "deployment_history", "anomalies", "data_messages", "proposal_effects", "revoked_keys", "revocation_lists"}
+var outliveSites = []string{"events", "event_outbox", "deployment_history", "anomalies", "data_messages", "proposal_effects", "revoked_keys", "revocation_lists", "sessions"}
 
 // TestRemoveSiteKnowsAllTables finds each table that has a site, or that refers to one, among
 // those that are emptied when a site is removed.
