@@ -1,0 +1,155 @@
+package rollout
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Rollout is a revision of a fleet deployment, and how far it has spread.
+type Rollout struct {
+	Fleet    protocol.DeploymentName `json:"fleet" doc:"name of the fleet deployment"`
+	Revision int64                   `json:"revision" doc:"1 is the first of the fleet deployment"`
+	Digest   string                  `json:"digest" doc:"of what the files say: equal ones ask for the same"`
+	App      string                  `json:"app,omitempty"`
+	Version  string                  `json:"appVersion,omitempty"`
+	Commit   string                  `json:"commit" doc:"of the deployments repo that made it"`
+	State    State                   `json:"state" enum:"running,paused,done,aborted,superseded,refused"`
+	Wave     int                     `json:"wave" doc:"the current wave, from 0"`
+	Settled  *time.Time              `json:"settledAt,omitempty" doc:"since when all of the wave works; absent: it does not"`
+	Promoted int                     `json:"promoted" doc:"how many waves a person let pass"`
+	Reason   string                  `json:"reason" doc:"what it waits for, or why it ended"`
+	By       string                  `json:"by,omitempty" doc:"who paused, resumed, promoted or aborted it last"`
+	Created  time.Time               `json:"createdAt"`
+	Changed  time.Time               `json:"changedAt"`
+	// Waves are the counts of each wave; only the latest rollout of a fleet deployment has sites.
+	Waves []Counts `json:"waves" doc:"sites of each wave by where they stand; empty but for the latest rollout of a fleet deployment"`
+}
+
+// PausedReason is the reason of a rollout that somebody has paused.
+const PausedReason = "paused by a person"
+
+// RemovedReason is the reason of a rollout that has ended because its fleet deployment was removed.
+const RemovedReason = "the fleet deployment was removed"
+
+// Name names a rollout in a message.
+func (r *Rollout) Name() string { return fmt.Sprintf("revision %d of %s", r.Revision, r.Fleet) }
+
+// Progress returns what Decide wants to know.
+func (r *Rollout) Progress(recent int, answers []Answer) Progress {
+	g := Progress{Answers: answers, State: r.State, Wave: r.Wave, Promoted: r.Promoted, Recent: recent, Counts: r.Waves}
+	if r.Settled != nil {
+		g.Settled = *r.Settled
+	}
+	return g
+}
+
+// A SiteState is where a site stands in the latest rollout.
+type SiteState string
+
+// The states of a site. Each but Left is one of Counts.
+const (
+	SiteWaiting  SiteState = "waiting"
+	SiteMoving   SiteState = "moving"
+	SiteAway     SiteState = "away"
+	SiteHealthy  SiteState = "healthy"
+	SiteFailed   SiteState = "failed"
+	SiteConflict SiteState = "conflict"
+	SiteLeft     SiteState = "left" // not meant any more
+)
+
+// A Member is a site of a fleet deployment.
+type Member struct {
+	Site     protocol.SiteID `json:"site"`
+	Revision int64           `json:"revision" doc:"that it may have; 0: none"`
+	// Digest is that of the revision: a number may mean another one in a record that was set back, or after a removal.
+	Digest   string     `json:"-"`
+	Wave     int        `json:"wave" doc:"of the latest rollout, from 0"`
+	State    SiteState  `json:"state" enum:"waiting,moving,away,healthy,failed,conflict,left" doc:"in the latest rollout; left: it is not meant any more"`
+	Reason   string     `json:"reason,omitempty"`
+	Admitted *time.Time `json:"admittedAt,omitempty"`
+	Changed  time.Time  `json:"changedAt"`
+	// Groups are those that the revision names, and that the site was in when it was admitted.
+	Groups []string `json:"groups,omitempty"`
+}
+
+// A Placed is a site with its wave in a new rollout.
+type Placed struct {
+	Site   protocol.SiteID
+	Groups []string
+	Wave   int
+	Rank   uint64
+}
+
+// An Effect is what a revision does at a site.
+type Effect string
+
+// The effects.
+const (
+	Place    Effect = "place"    // the deployment is new there
+	Update   Effect = "update"   // it becomes another
+	Same     Effect = "same"     // it is as it was
+	Remove   Effect = "remove"   // the site is not meant any more
+	Conflict Effect = "conflict" // the site has a deployment of that name of its own, which stays
+)
+
+// An Outline is what a fleet deployment would do, before it does.
+type Outline struct {
+	Fleet protocol.DeploymentName `json:"fleet"`
+	// Effects are how many sites there are of each effect.
+	Effects map[Effect]int `json:"effects" doc:"how many sites there are of each effect: place, update, same, remove, conflict"`
+	Waves   []OutlineWave  `json:"waves"`
+	Sites   []OutlineSite  `json:"sites" doc:"by wave, and within it in the sequence in which they are admitted; at most 1,000"`
+	More    int            `json:"more" doc:"how many further sites there are"`
+}
+
+// An OutlineWave is a wave of an Outline.
+type OutlineWave struct {
+	Sites    int    `json:"sites"`
+	Percent  int    `json:"percent,omitempty"`
+	Group    string `json:"group,omitempty"`
+	Bake     string `json:"bake,omitempty"`
+	Approval bool   `json:"approval,omitempty"`
+}
+
+// An OutlineSite is a site of an Outline.
+type OutlineSite struct {
+	Site   protocol.SiteID `json:"site"`
+	Wave   int             `json:"wave" doc:"from 0; -1: of none"`
+	Effect Effect          `json:"effect" enum:"place,update,same,remove,conflict"`
+	Online bool            `json:"online"`
+}
+
+// MaxOutlineSites bounds the sites that an Outline names.
+const MaxOutlineSites = 1000
+
+// Seen is what somebody saw who acts on a rollout. The zero Seen is anything.
+type Seen struct {
+	// Revision is that of the rollout; 0: any.
+	Revision int64
+	// Wave is the current one, from 0; nil: any.
+	Wave *int
+}
+
+// Check returns a Conflict where a rollout is another one than was seen.
+func (s Seen) Check(r *Rollout) error {
+	switch {
+	case s.Revision != 0 && s.Revision != r.Revision:
+		return protocol.Errorf(protocol.Conflict, "the rollout is that of revision %d, and not of %d any more: look at it once more", r.Revision, s.Revision)
+	case s.Wave != nil && *s.Wave != r.Wave:
+		return protocol.Errorf(protocol.Conflict, "%s is in wave %d, and not in wave %d: look at it once more", r.Name(), r.Wave+1, *s.Wave+1)
+	}
+	return nil
+}
+
+// An Action is what a person has a rollout do.
+type Action string
+
+// The actions.
+const (
+	Pause   Action = "pause"
+	Resume  Action = "resume"
+	Promote Action = "promote"
+	Abort   Action = "abort"
+)
