@@ -32,7 +32,7 @@ var _ api.Repo = repo{}
 func readSnapshot(r *git.Repo) func(context.Context) (desired.Snapshot, error) {
 	return func(ctx context.Context) (desired.Snapshot, error) {
 		s, err := r.Read(ctx)
-		return desired.Snapshot(s), err
+		return desired.Snapshot{Commit: s.Commit, Files: s.Files, Blobs: s.Blobs, Commits: s.Commits, Skipped: s.Skipped}, err
 	}
 }
 

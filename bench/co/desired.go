@@ -85,7 +85,7 @@ func (w *desiredWorld) session(ctx context.Context, do func(*desired.Loop) error
 		Store: store, Positions: store, Nodes: store.PlacementNodes, Proposals: proposaldb.New(w.db), History: benchHistory{},
 		Read: func(ctx context.Context) (desired.Snapshot, error) {
 			s, err := w.repo.Read(ctx)
-			return desired.Snapshot(s), err
+			return desired.Snapshot{Commit: s.Commit, Files: s.Files, Blobs: s.Blobs, Commits: s.Commits, Skipped: s.Skipped}, err
 		},
 		Watch:   func(ctx context.Context, _ time.Duration, _ func(string)) error { <-ctx.Done(); return nil },
 		Compile: compileNothing,

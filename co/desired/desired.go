@@ -39,6 +39,8 @@ type Snapshot struct {
 	Commits map[string]string
 	// Skipped maps the path of what is not in Files to the reason.
 	Skipped map[string]string
+	// Origins maps the path of each file that another one expands to, to that other one: also where it no longer does.
+	Origins map[string]string
 }
 
 // A Store is the CO's record. Errors of kind Unavailable are tried again.

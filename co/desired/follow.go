@@ -49,14 +49,14 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 	files := l.read(ctx, s, out)
 	l.reportStray(ctx, s, out)
 	l.claimIDs(files)
-	review, err := l.review(ctx, s, files)
-	if err != nil {
-		out.add(err)
-		return
-	}
 	requested, err := l.opts.Positions.Requested(ctx)
 	if err != nil {
 		out.add(fmt.Errorf("read what was asked for by name: %w", err))
+		return
+	}
+	review, err := l.review(ctx, s, files, requested)
+	if err != nil {
+		out.add(err)
 		return
 	}
 	c := comparison{s, review, requested, l.readSites(ctx, s), out}

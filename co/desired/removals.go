@@ -67,8 +67,8 @@ type review struct {
 }
 
 // review looks for the deployments that run and whose files are not there any more, and
-// decides which of them stay until somebody confirms their removal.
-func (l *Loop) review(ctx context.Context, s Snapshot, files []file) (*review, error) {
+// decides which of them stay until somebody confirms their removal. requested are sites of which something was asked for by name.
+func (l *Loop) review(ctx context.Context, s Snapshot, files []file, requested []protocol.SiteID) (*review, error) {
 	r := &review{
 		loop: l, head: s.Commit, standing: map[deploymentKey]fleet.Standing{}, held: map[deploymentKey]fleet.Hold{},
 		nodes: map[protocol.SiteID][]placement.Node{}, removes: map[protocol.SiteID][]protocol.DeploymentName{},
@@ -98,6 +98,9 @@ func (l *Loop) review(ctx context.Context, s Snapshot, files []file) (*review, e
 	suspects := l.suspects(s, files)
 	for i := range fresh {
 		l.explain(&fresh[i], s, removed, suspects)
+		if _, expanded := s.Origins[deploymentFile(fresh[i].Site, fresh[i].Deployment)]; expanded && slices.Contains(requested, fresh[i].Site) {
+			fresh[i].Confirmed = true // what the site had of the fleet goes with the site
+		}
 	}
 	held := l.opts.Limits.Hold(fresh, running)
 	for i, f := range fresh {
@@ -212,6 +215,10 @@ func (l *Loop) suspects(s Snapshot, files []file) suspects {
 // why it is doubtful.
 func (l *Loop) explain(r *proposal.Removal, s Snapshot, removed map[string]Removal, left suspects) {
 	path := deploymentFile(r.Site, r.Deployment)
+	if origin, ok := s.Origins[path]; ok {
+		l.explainOrigin(r, origin, s, removed)
+		return
+	}
 	by, found := removed[path]
 	if !found {
 		r.Commit, r.Cause = s.Commit, proposal.Rewritten
@@ -224,6 +231,24 @@ func (l *Loop) explain(r *proposal.Removal, s Snapshot, removed map[string]Remov
 		r.Cause = proposal.Unreadable
 	case left.ids[have.ID]:
 		r.Cause = proposal.Moved
+	}
+}
+
+// explainOrigin finds the commit that asks for a removal of what another file expanded to: the one that removed that file, or
+// the last one that changed which sites it means. Where no commit did, the sites or their groups are others.
+func (l *Loop) explainOrigin(r *proposal.Removal, origin string, s Snapshot, removed map[string]Removal) {
+	if changed, there := s.Commits[origin]; there {
+		r.Commit = changed
+		return
+	}
+	by, found := removed[origin]
+	switch {
+	case blocked(origin, s.Skipped) || s.Skipped[origin] != "":
+		r.Commit, r.Cause = s.Commit, proposal.Unreadable
+	case !found:
+		r.Commit, r.Cause = s.Commit, proposal.Rewritten
+	default:
+		r.Commit, r.Confirmed = by.Commit, proposal.Confirms(by.Trailers, r.Site, r.Deployment)
 	}
 }
 

@@ -9,12 +9,16 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
+	"github.com/colonyfleet/colony/co/rollout/fleetfile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // stray returns why a file of the deployments repo is in no place where the CO reads
 // files, and "" where it is in one, or is not meant for the CO.
 func stray(file string) string {
+	if strings.HasPrefix(file, "fleet/") {
+		return fleetfile.Stray(file)
+	}
 	const wantDeployment, wantSite = "deployments/<site>/<name>/deployment.yaml", "sites/<site>/site.yaml"
 	parts := strings.Split(file, "/")
 	base := parts[len(parts)-1]

@@ -17,7 +17,7 @@ import (
 
 // Trailer is the trailer of a commit message that confirms: its value is the id of a
 // proposal, or, in the commit that removes files itself, what that commit may remove:
-// <site>/<deployment>, or <site>/* for all deployments of a site.
+// <site>/<deployment>, <site>/* for all deployments of a site, or */<deployment> for those of a fleet deployment.
 const Trailer = "Colony-Confirm"
 
 // VolumesTrailer is the trailer of a commit that removes a deployment together with its
@@ -137,7 +137,7 @@ func named(trailers []string, want string, site protocol.SiteID, name protocol.D
 			return false
 		}
 		s, n, ok := strings.Cut(strings.TrimSpace(value), "/")
-		return ok && s == string(site) && (all && n == "*" || n == string(name))
+		return ok && (s == string(site) && (all && n == "*" || n == string(name)) || all && s == "*" && n == string(name))
 	})
 }
 
