@@ -1,0 +1,301 @@
+// Package driver spreads fleet deployments: it adds to what the deployments repo says of each site what fleet deployments
+// expand to there, as far as the site is admitted, and it admits sites as package rollout decides. It works where the loop of
+// the desired states does: Read and Watch are that loop's, so that one replica of the CO drives at a time.
+package driver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	rolloutdb "github.com/colonyfleet/colony/co/db/fleet/rollouts"
+	"github.com/colonyfleet/colony/co/desired"
+	"github.com/colonyfleet/colony/co/rollout"
+	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/siteset"
+)
+
+// A Store is the record of rollouts.
+type Store interface {
+	Latest(ctx context.Context) ([]rollout.Rollout, error)
+	Source(ctx context.Context, name protocol.DeploymentName, revision int64) (source []byte, commit string, err error)
+	Members(ctx context.Context, name protocol.DeploymentName) ([]rollout.Member, error)
+	Recorder
+	Progress
+}
+
+// A Recorder records which revisions there are, and for which sites.
+type Recorder interface {
+	Begin(ctx context.Context, v rolloutdb.Revision) (revision int64, err error)
+	Accept(ctx context.Context, v rolloutdb.Revision, revision int64) error
+	Refuse(ctx context.Context, name protocol.DeploymentName, revision int64, reason string) error
+	Join(ctx context.Context, name protocol.DeploymentName, sites []rollout.Placed, completed int64, open bool) (changed bool, err error)
+	Conflicts(ctx context.Context, name protocol.DeploymentName, sites []protocol.SiteID) error
+	Completed(ctx context.Context, name protocol.DeploymentName) (revision int64, err error)
+	Removed(ctx context.Context, name protocol.DeploymentName) error
+}
+
+// A Progress records how far rollouts have come.
+type Progress interface {
+	Open(ctx context.Context) ([]rollout.Rollout, error)
+	Unfinished(ctx context.Context) ([]rollout.Rollout, error)
+	Observe(ctx context.Context, r *rollout.Rollout, waves int) (counts []rollout.Counts, recent int, now time.Time, err error)
+	Advance(ctx context.Context, r *rollout.Rollout, d rollout.Decision) (admitted int, err error)
+}
+
+// Gates ask the sources of gates, see package gates.
+type Gates interface {
+	Check(g *rollout.Gate) error
+	Ask(ctx context.Context, g *rollout.Gate, about rollout.About) rollout.Answer
+}
+
+// Options are what a Driver works with. All are needed but for Gates, AskEvery, Every and Logger.
+type Options struct {
+	// Read and Watch are those of the deployments repo.
+	Read  func(ctx context.Context) (desired.Snapshot, error)
+	Watch func(ctx context.Context, interval time.Duration, changed func(commit string)) error
+	Store Store
+	// Sites are all of the fleet, and Groups their groups by name.
+	Sites  func(ctx context.Context) ([]protocol.SiteID, error)
+	Groups func(ctx context.Context) (map[string]siteset.Set, error)
+	// App returns the document of a version of an application; the error is of kind NotFound where the catalog has none.
+	App func(ctx context.Context, id, version string) ([]byte, error)
+	// Changed is called where Read will say something else.
+	Changed func()
+	// Gates ask the sources of gates. Nil: no fleet deployment may have one.
+	Gates Gates
+	// AskEvery is how long the answer of a gate counts. Default 15 s.
+	AskEvery time.Duration
+	// Every is how often open rollouts are looked at. Default 2 s.
+	Every  time.Duration
+	Logger *slog.Logger
+}
+
+// A Driver spreads fleet deployments. Read, Watch and Expanded may be called concurrently.
+type Driver struct {
+	o   Options
+	log *slog.Logger
+
+	mu      sync.Mutex
+	drafts  map[protocol.DeploymentName]*draft
+	sources map[revisionKey]*source
+	fleets  map[protocol.DeploymentName]*fleetState
+	// expanded are the paths that the last Read added.
+	expanded map[string]bool
+	// joins says that a revision has begun since the world was read: sites may have come before.
+	joins bool
+	// world is what the sites and groups were that the last Read saw.
+	world world
+
+	asks  sync.WaitGroup
+	slots chan struct{} // of those who ask
+
+	asking  sync.Mutex // protects answers; taken before mu
+	answers map[question]*answer
+}
+
+// A revisionKey names a revision and its content.
+type revisionKey struct {
+	fleet    protocol.DeploymentName
+	revision int64
+	digest   string
+}
+
+// A fleetState is what is known of the sites of a fleet deployment.
+type fleetState struct {
+	stale   bool // members were changed since they were read
+	members []rollout.Member
+	files   map[protocol.SiteID]expansion
+}
+
+// An expansion is the file of a site.
+type expansion struct {
+	of      revisionKey
+	groups  string
+	content []byte
+	blob    string
+	problem string // why there is none
+}
+
+// New returns a Driver.
+func New(o Options) (*Driver, error) {
+	if o.Read == nil || o.Watch == nil || o.Store == nil || o.Sites == nil || o.Groups == nil || o.App == nil || o.Changed == nil {
+		return nil, errors.New("driver: Read, Watch, Store, Sites, Groups, App and Changed must be given")
+	}
+	if o.Every <= 0 {
+		o.Every = 2 * time.Second
+	}
+	if o.AskEvery <= 0 {
+		o.AskEvery = 15 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Driver{
+		o: o, log: o.Logger, drafts: map[protocol.DeploymentName]*draft{}, sources: map[revisionKey]*source{},
+		fleets: map[protocol.DeploymentName]*fleetState{}, expanded: map[string]bool{},
+		slots: make(chan struct{}, askAtOnce),
+	}, nil
+}
+
+// Read returns the head of the deployments repo, with what fleet deployments expand to. New revisions are recorded on the way.
+func (d *Driver) Read(ctx context.Context) (desired.Snapshot, error) {
+	s, err := d.o.Read(ctx)
+	if err != nil {
+		return s, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.follow(ctx, &s); err != nil {
+		return s, err
+	}
+	return d.expand(ctx, s)
+}
+
+// Expanded reports whether a path is one that Read adds to what the deployments repo has.
+func (d *Driver) Expanded(path string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.expanded[path]
+}
+
+// Watch is that of the deployments repo. Until it ends, sites are admitted.
+func (d *Driver) Watch(ctx context.Context, interval time.Duration, changed func(commit string)) error {
+	d.forget()
+	var wg sync.WaitGroup
+	ctx, stop := context.WithCancel(ctx)
+	wg.Go(func() { d.run(ctx) })
+	defer d.asks.Wait()
+	defer wg.Wait()
+	defer stop()
+	return d.o.Watch(ctx, interval, changed)
+}
+
+// forget forgets what another replica may have changed.
+func (d *Driver) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.drafts = map[protocol.DeploymentName]*draft{}
+	for _, f := range d.fleets {
+		f.stale = true
+	}
+}
+
+// lookEvery is how often it is looked whether sites and groups are others, and what became of sites of rollouts that have
+// ended, in ticks.
+const lookEvery = 5
+
+func (d *Driver) run(ctx context.Context) {
+	tries := retry.Backoff{Policy: retry.Policy{Min: d.o.Every, Max: time.Minute, Jitter: 0.5}}
+	for n := 0; ; n++ {
+		err := d.Tick(ctx)
+		if err == nil && n%lookEvery == 0 {
+			err = d.look(ctx)
+		}
+		wait := d.o.Every
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			d.log.WarnContext(ctx, "rollouts wait", "err", err)
+			wait = tries.Next()
+		default:
+			tries.Reset()
+		}
+		if retry.Sleep(ctx, wait) != nil {
+			return
+		}
+	}
+}
+
+// Tick looks at the open rollouts once, and admits sites.
+func (d *Driver) Tick(ctx context.Context) error {
+	open, err := d.o.Store.Open(ctx)
+	if err != nil {
+		return err
+	}
+	plans := make([]rollout.Plan, len(open))
+	for i := range open {
+		src, err := d.sourceOf(ctx, revisionKey{open[i].Fleet, open[i].Revision, open[i].Digest})
+		if err != nil {
+			return err
+		}
+		plans[i] = src.file.Plan()
+	}
+	answers := d.ask(ctx, open, plans)
+	changed := false
+	for i := range open {
+		r, plan := &open[i], plans[i]
+		counts, recent, now, err := d.o.Store.Observe(ctx, r, len(plan.Waves))
+		if err != nil {
+			return err
+		}
+		r.Waves = counts
+		next := rollout.Decide(plan, r.Progress(recent, answers[i]), now)
+		if r.State != rollout.Running || unchanged(r, next) {
+			continue
+		}
+		admitted, err := d.o.Store.Advance(ctx, r, next)
+		if err != nil {
+			return err
+		}
+		d.log.InfoContext(ctx, "rollout goes on", "fleet", r.Fleet, "revision", r.Revision, "state", next.State, "wave", next.Wave+1, "admitted", admitted, "reason", next.Reason)
+		if admitted > 0 {
+			d.markStale(r.Fleet)
+			changed = true
+		}
+	}
+	if changed {
+		d.o.Changed()
+	}
+	return nil
+}
+
+func unchanged(r *rollout.Rollout, d rollout.Decision) bool {
+	settled := time.Time{}
+	if r.Settled != nil {
+		settled = *r.Settled
+	}
+	return d.Admit == 0 && d.State == r.State && d.Wave == r.Wave && d.Reason == r.Reason && d.Settled.Equal(settled)
+}
+
+func (d *Driver) markStale(name protocol.DeploymentName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f := d.fleets[name]; f != nil {
+		f.stale = true
+	}
+}
+
+// look notices sites and groups that are others than at the last Read, and takes over what became of sites that were away.
+func (d *Driver) look(ctx context.Context) error {
+	unfinished, err := d.o.Store.Unfinished(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range unfinished {
+		if _, _, _, err := d.o.Store.Observe(ctx, &unfinished[i], 0); err != nil {
+			return err
+		}
+	}
+	d.mu.Lock()
+	any := len(d.fleets) > 0
+	d.mu.Unlock()
+	if !any {
+		return nil
+	}
+	now, err := d.readWorld(ctx)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	same := now.equal(d.world)
+	d.mu.Unlock()
+	if !same {
+		d.o.Changed()
+	}
+	return nil
+}
