@@ -54,15 +54,9 @@ func (c *Client) do(req *http.Request) (resp *http.Response, release func(), err
 		late := lateError(fmt.Sprintf("no answer within %s", c.Timeout))
 		defer time.AfterFunc(c.Timeout, func() { cancel(late) }).Stop()
 	}
-	token := c.Token
-	if c.Renew != nil {
-		if token, err = c.Renew(ctx); err != nil {
-			release()
-			return nil, nil, err
-		}
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
+	if err := c.authorize(ctx, req.Header); err != nil {
+		release()
+		return nil, nil, err
 	}
 	resp, err = c.HTTP.Do(req.WithContext(ctx))
 	if err != nil {
@@ -75,6 +69,20 @@ func (c *Client) do(req *http.Request) (resp *http.Response, release func(), err
 		return nil, nil, c.away(req.Context(), err)
 	}
 	return resp, release, nil
+}
+
+// authorize adds the token that counts now to the header of a request.
+func (c *Client) authorize(ctx context.Context, header http.Header) (err error) {
+	token := c.Token
+	if c.Renew != nil {
+		if token, err = c.Renew(ctx); err != nil {
+			return err
+		}
+	}
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+	return nil
 }
 
 // A SignedOut error is a token that has ended and that nothing renews.

@@ -121,6 +121,23 @@ type Failure struct{ error }
 // Fail marks an error as a Failure.
 func Fail(err error) error { return Failure{err} }
 
+// An ExitError ends the program with a code of its own.
+type ExitError struct {
+	Code int
+	Err  error // nil: nothing is to be said
+}
+
+// Error says why.
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+// Exit returns an ExitError.
+func Exit(code int, err error) error { return &ExitError{code, err} }
+
 // Pair splits "left/right", as SITE/NODE. The error is a UsageError that says the form.
 func Pair(s, form string) (left, right string, err error) {
 	left, right, ok := strings.Cut(s, "/")

@@ -8,9 +8,11 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -21,11 +23,23 @@ type View struct {
 	Format string // table, json or yaml
 }
 
-// plain keeps a cell on its line, and in its column.
-var plain = strings.NewReplacer("\n", `\n`, "\r", `\r`, "\t", `\t`)
+// plain writes what a terminal would obey or not show, such as escape sequences in the name that a client gave itself, as Go
+// does in a string: \n, \x1b, \u202e. It leaves the characters of except as they are.
+func plain(text, except string) string {
+	var out strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) || strings.ContainsRune(except, r) {
+			out.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		out.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return out.String()
+}
 
 // Table writes rows below the words of a header. It makes an empty cell of rows a dash, and writes
-// line ends and tabs in a cell as \n, \r and \t.
+// what is not printable in a cell as Go does in a string, such as line ends and tabs as \n and \t.
 func (v View) Table(header string, rows [][]string) error {
 	w := tabwriter.NewWriter(v.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, strings.ReplaceAll(header, " ", "\t"))
@@ -34,7 +48,7 @@ func (v View) Table(header string, rows [][]string) error {
 			if cell == "" {
 				row[i] = "-"
 			} else {
-				row[i] = plain.Replace(cell)
+				row[i] = plain(cell, "")
 			}
 		}
 		fmt.Fprintln(w, strings.Join(row, "\t"))
@@ -69,12 +83,12 @@ func (v View) Machine(value any) (bool, error) {
 }
 
 // Fields writes pairs of names and values below each other; those without a value are
-// left out.
+// left out. Line ends and tabs of a value stay, and what else is not printable is as in Table.
 func (v View) Fields(pairs ...string) error {
 	w := tabwriter.NewWriter(v.Out, 0, 8, 2, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			fmt.Fprintf(w, "%s:\t%s\n", pairs[i], pairs[i+1])
+			fmt.Fprintf(w, "%s:\t%s\n", pairs[i], plain(pairs[i+1], "\n\t"))
 		}
 	}
 	return w.Flush()
@@ -96,6 +110,14 @@ func Age(t *time.Time) string {
 	default:
 		return fmt.Sprintf("%dd", int(d.Hours()/24))
 	}
+}
+
+// At is a time of the CO as people read it; "" where t is unset.
+func At(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.Local().Format(time.DateTime)
 }
 
 // Reported is a time that another machine gave. Its clock may not have been synchronised.
