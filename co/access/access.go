@@ -31,9 +31,12 @@ const (
 	ReadData         Permission = "data:read"         // machine data
 	WriteDeployments Permission = "deployments:write" // and volumes that outlived them
 	WriteCommands    Permission = "commands:write"
-	ReadLogs         Permission = "logs:read"   // of containers: they may hold secrets
-	WriteApps        Permission = "apps:write"  // applications, images and archives
-	WriteRules       Permission = "rules:write" // of machine data
+	ReadLogs         Permission = "logs:read"     // of containers: they may hold secrets
+	Collect          Permission = "nodes:collect" // diagnostics and files of nodes: they may hold secrets
+	OpenSessions     Permission = "sessions:open" // programs in containers, and the end of sessions of others
+	ReadSessions     Permission = "sessions:read" // who was at which program, and what it showed
+	WriteApps        Permission = "apps:write"    // applications, images and archives
+	WriteRules       Permission = "rules:write"   // of machine data
 	DecideProposals  Permission = "proposals:decide"
 	WriteSites       Permission = "sites:write"    // sites and nodes, and what a site may go on from
 	WriteMachines    Permission = "machines:write" // join tokens, approvals, revocations, clients and accounts of brokers
@@ -70,9 +73,22 @@ var operations = map[string]Permission{
 	"POST /api/v1/commands": WriteCommands, "DELETE /api/v1/commands/{id}": WriteCommands,
 	"GET /api/v1/deployments/{site}/{name}/logs": ReadLogs,
 
+	"GET /api/v1/nodes/{site}/{node}/diagnostics": Collect, "GET /api/v1/nodes/{site}/{node}/files": Collect,
+
+	"GET /api/v1/deployments/{site}/{name}/exec": OpenSessions, "DELETE /api/v1/sessions/{id}": OpenSessions,
+	"GET /api/v1/deployments/{site}/{name}/forward": OpenSessions,
+	"GET /api/v1/sessions":                          ReadSessions, "GET /api/v1/sessions/{id}": ReadSessions, "GET /api/v1/sessions/{id}/recording": ReadSessions,
+	"GET /api/v1/sites/{site}/exec": ReadFleet, "PUT /api/v1/sites/{site}/exec": WriteSites,
+
 	"POST /api/v1/apps": WriteApps, "DELETE /api/v1/apps/{id}/versions/{version}": WriteApps, "DELETE /api/v1/images": WriteApps,
 
 	"PUT /api/v1/sites/{site}/data-rules": WriteRules, "DELETE /api/v1/sites/{site}/data-rules": WriteRules,
+
+	"GET /api/v1/fleet-deployments": ReadFleet, "GET /api/v1/fleet-deployments/{fleet}": ReadFleet, "POST /api/v1/fleet-deployments/{fleet}/plan": ReadFleet,
+	"GET /api/v1/rollouts": ReadFleet, "GET /api/v1/fleet-deployments/{fleet}/rollout": ReadFleet, "GET /api/v1/fleet-deployments/{fleet}/rollout/sites": ReadFleet,
+	"PUT /api/v1/fleet-deployments/{fleet}": WriteDeployments, "DELETE /api/v1/fleet-deployments/{fleet}": WriteDeployments, "POST /api/v1/fleet-deployments/{fleet}/revert": WriteDeployments,
+	"POST /api/v1/fleet-deployments/{fleet}/rollout/pause": WriteDeployments, "POST /api/v1/fleet-deployments/{fleet}/rollout/resume": WriteDeployments,
+	"POST /api/v1/fleet-deployments/{fleet}/rollout/promote": WriteDeployments, "POST /api/v1/fleet-deployments/{fleet}/rollout/abort": WriteDeployments,
 
 	"POST /api/v1/proposals/{id}/confirm": DecideProposals, "POST /api/v1/proposals/{id}/withdraw": DecideProposals,
 

@@ -27,8 +27,8 @@ func Roles() []Role { return []Role{ReadOnly, Operator, Admin} }
 
 var permissions = map[Role][]Permission{
 	ReadOnly: {Authenticated, ReadFleet, ReadData},
-	Operator: {WriteDeployments, WriteCommands, ReadLogs, WriteApps, WriteRules, DecideProposals},
-	Admin:    {WriteSites, WriteMachines, WriteAccess, ReadAudit},
+	Operator: {WriteDeployments, WriteCommands, ReadLogs, Collect, WriteApps, WriteRules, DecideProposals},
+	Admin:    {WriteSites, WriteMachines, WriteAccess, ReadAudit, OpenSessions, ReadSessions},
 }
 
 // Has reports whether a role has a permission. A role that is not one of Roles has none.

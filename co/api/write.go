@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -141,7 +140,7 @@ func (a *API) create(ctx context.Context, in NewDeployment) (fleet.Deployment, e
 	if err := a.checkTarget(ctx, site, req.Node); err != nil {
 		return fleet.Deployment{}, err
 	}
-	target := intent.Target{ID: newUUID(), Site: site, Name: name}
+	target := intent.Target{ID: form.NewUUID(), Site: site, Name: name}
 	d, err := intent.Create(app, target, req)
 	if err != nil {
 		return fleet.Deployment{}, err
@@ -473,12 +472,4 @@ func (a *API) revisions(ctx context.Context, site protocol.SiteID, name protocol
 		}
 	}
 	return revisions, nil
-}
-
-// newUUID returns a random UUID (RFC 9562, version 4).
-func newUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:])
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -2,11 +2,13 @@
 package auditapi
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -160,6 +162,15 @@ type answer struct {
 
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Hijack notes that the protocol is another one from now on (RFC 9110, section 15.2.2).
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	if err == nil {
+		a.status = http.StatusSwitchingProtocols
+	}
+	return conn, buffered, err
+}
 
 // WriteHeader notes the status.
 func (a *answer) WriteHeader(status int) {

@@ -65,6 +65,10 @@ func subjectOf(args any) *command.Subject {
 		return a
 	case *command.LogRequest:
 		return &a.Subject
+	case *command.ExecRequest:
+		return &a.Subject
+	case *command.ForwardRequest:
+		return &a.Subject
 	}
 	return nil
 }

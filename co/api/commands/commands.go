@@ -63,6 +63,8 @@ type Options struct {
 	Changed func(site protocol.SiteID)
 	// Open begins to collect what so many nodes send for a command.
 	Open func(site protocol.SiteID, id command.ID, nodes int) (Reader, error)
+	// Sessions are about programs that are run in containers.
+	Sessions Sessions
 	// Refuse is why no command is made. Nil: they are.
 	Refuse error
 	// AnswerWait is how long the first answer of a node to a request for logs may take. 0: 35 s.
@@ -155,6 +157,8 @@ func Register(h huma.API, o Options, over func() <-chan struct{}, log *slog.Logg
 	huma.Get(h, one+"/results", r.results, form.Describe("commands", "List what became of a command on each node"))
 	huma.Delete(h, one, r.withdraw, form.Describe("commands", "Take a command back: what has not begun does not begin"), conflict, func(op *huma.Operation) { op.DefaultStatus = http.StatusOK })
 	r.registerLogs(h)
+	r.registerSessions(h)
+	r.registerCollect(h)
 }
 
 func (r *routes) fail(ctx context.Context, err error) huma.StatusError {
@@ -185,8 +189,15 @@ func (r *routes) create(ctx context.Context, in *createInput) (*made, error) {
 // asked reads a request.
 func (r *routes) asked(ctx context.Context, in *createInput) (c fleet.NewCommand, err error) {
 	b := &in.Body
-	if command.Kind(b.Kind) == command.Logs {
+	switch command.Kind(b.Kind) { //nolint:exhaustive // the others are made here
+	case command.Logs:
 		return c, problem.At("body.kind", protocol.Errorf(protocol.Invalid, "logs are read at the deployment: GET /api/v1/deployments/{site}/{name}/logs"))
+	case command.Exec:
+		return c, problem.At("body.kind", protocol.Errorf(protocol.Invalid, "a program is run at the deployment: GET /api/v1/deployments/{site}/{name}/exec"))
+	case command.Forward:
+		return c, problem.At("body.kind", protocol.Errorf(protocol.Invalid, "a port is forwarded at the deployment: GET /api/v1/deployments/{site}/{name}/forward"))
+	case command.Diagnose, command.Files:
+		return c, problem.At("body.kind", protocol.Errorf(protocol.Invalid, "what is collected is asked of the node: GET /api/v1/nodes/{site}/{node}/%s", b.Kind))
 	}
 	life := defaultDeadline
 	if b.Deadline != "" {

@@ -47,13 +47,7 @@ func (r *routes) registerLogs(h huma.API) {
 			"or with Accept: text/event-stream a stream of events (WHATWG HTML 9.2): begin, line, gap and end, each with JSON. What did not fit through the link to the site is left out, and a gap says how much. " +
 			"Reading ends the command when the client leaves. 504: no node answered in time."
 		o.Errors = append(o.Errors, http.StatusConflict, http.StatusForbidden, http.StatusGatewayTimeout)
-		problems := map[string]*huma.MediaType{"application/problem+json": {}}
-		o.Responses = map[string]*huma.Response{"200": {
-			Description: "The lines", Content: map[string]*huma.MediaType{"text/plain": {}, eventStream: {}},
-		}}
-		for _, status := range append(o.Errors, http.StatusInternalServerError) {
-			o.Responses[fmt.Sprint(status)] = &huma.Response{Description: http.StatusText(status), Content: problems}
-		}
+		form.Raw(o, http.StatusOK, "The lines", "text/plain", eventStream)
 	})
 }
 
@@ -263,7 +257,7 @@ func (r *routes) sources(ctx context.Context, d *fleet.Deployment, only string) 
 		return nil, nil, err
 	}
 	if !s.Online {
-		return nil, nil, protocol.Errorf(protocol.Unavailable, "site %q is offline%s: logs are read once it is back", site, since(s.OnlineSince))
+		return nil, nil, protocol.Errorf(protocol.Unavailable, "site %q is offline%s: try again once it is back", site, since(s.OnlineSince))
 	}
 	absent, err := r.o.Store.Away(ctx, site, nodes)
 	if err != nil {
@@ -284,7 +278,7 @@ func (r *routes) sources(ctx context.Context, d *fleet.Deployment, only string) 
 		return nil, nil, protocol.Errorf(protocol.Unavailable, "none of the %d nodes that have the deployment is online; %s", len(nodes), away[0])
 	}
 	at := absent[nodes[0]]
-	return nil, nil, protocol.Errorf(protocol.Unavailable, "node %s/%s is offline%s: its logs are read once it is back", site, nodes[0], since(&at))
+	return nil, nil, protocol.Errorf(protocol.Unavailable, "node %s/%s is offline%s: try again once it is back", site, nodes[0], since(&at))
 }
 
 func names(nodes []protocol.NodeID) string {

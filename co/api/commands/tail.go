@@ -60,7 +60,7 @@ func (t *tail) noneThere(ctx context.Context) error {
 	if len(ids) > 1 {
 		return protocol.Errorf(protocol.Unavailable, "none of the %d nodes that were asked is online any more; %s is offline%s", len(ids), ids[0], since(&at))
 	}
-	return protocol.Errorf(protocol.Unavailable, "node %s/%s is offline%s: its logs are read once it is back", t.site, ids[0], since(&at))
+	return protocol.Errorf(protocol.Unavailable, "node %s/%s is offline%s: try again once it is back", t.site, ids[0], since(&at))
 }
 
 // heard reports whether a node has begun.
@@ -87,22 +87,27 @@ func (t *tail) refused() error {
 	if first == nil {
 		return nil
 	}
-	kind := protocol.Conflict
-	switch {
-	case first.State == command.Done:
+	if first.State == command.Done {
 		return nil // it had nothing to send
-	case first.Code == command.NoSuchSubject:
-		kind = protocol.NotFound
-	case first.Code == command.Forbidden:
-		kind = protocol.Denied
-	case first.Code == command.Busy, first.State == command.Expired:
-		kind = protocol.Unavailable
 	}
 	text := said(first)
 	if first.Code == command.NoSuchSubject {
 		text += t.elsewhere
 	}
-	return protocol.Errorf(kind, "node %s/%s: %s", t.site, first.Node, text)
+	return protocol.Errorf(kindOf(first), "node %s/%s: %s", t.site, first.Node, text)
+}
+
+// kindOf is of which kind the error is that a node did not do what was asked.
+func kindOf(r *fleet.CommandResult) protocol.Kind {
+	switch {
+	case r.Code == command.NoSuchSubject:
+		return protocol.NotFound
+	case r.Code == command.Forbidden:
+		return protocol.Denied
+	case r.Code == command.Busy, r.State == command.Expired:
+		return protocol.Unavailable
+	}
+	return protocol.Conflict
 }
 
 // said is a result in a few words.

@@ -55,12 +55,13 @@ func (p Policy) Operation(r *http.Request) string {
 	return cmp.Or(p.Route(r), r.Method)
 }
 
-// Recorded reports whether a request has a row in the audit: one that may change something, and one that reads logs, which may
-// hold secrets. Of an upload to the registry it is the manifest that counts: what no manifest names is collected.
+// Recorded reports whether a request has a row in the audit: one that may change something, and one that reads logs, what a node
+// collects or what sessions showed, which may hold secrets. Of an upload to the registry it is the manifest that counts: what no manifest names is collected.
 func (p Policy) Recorded(r *http.Request) bool {
 	switch {
 	case safe(r.Method):
-		return p.Needs(r).Permission == access.ReadLogs
+		needs := p.Needs(r).Permission
+		return needs == access.ReadLogs || needs == access.Collect || needs == access.OpenSessions || needs == access.ReadSessions
 	case p.Registry(r):
 		return r.Method == http.MethodDelete || strings.Contains(r.URL.Path, "/manifests/")
 	}
