@@ -10,8 +10,9 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/external"
-	coidentity "github.com/colonyfleet/colony/co/identity"
+	"github.com/colonyfleet/colony/co/inbound"
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -36,13 +37,10 @@ const mqttListener = "mqtt"
 // machineListener is the name of the listener that the key identity.mqtt configures.
 const machineListener = "machines"
 
-// newBroker makes the broker that the options ask for; m is nil where no machine proves who it is. accept is called with each
-// message before it is acknowledged, onUp whenever an external broker is connected: it
-// may have lost what it retained. fit fails while accept can take nothing.
-func (c *CO) newBroker(
-	m *coidentity.Machines, accept func(context.Context, access.Identity, broker.Message) error, onUp func(context.Context),
-	fit func(context.Context) error,
-) (centralBroker, error) {
+// newBroker makes the broker that the options ask for. in gets each message before it is acknowledged, and learns whenever an
+// external broker is connected: it may have lost what it retained.
+func (c *CO) newBroker(ctx context.Context, s stores, in *inbound.Router) (centralBroker, error) {
+	m := s.machines // nil: no machine proves who it is
 	if !c.external() {
 		listeners := append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: c.opts.MQTT}}, c.opts.Listeners...)
 		var control broker.Access = access.CO{}
@@ -52,8 +50,11 @@ func (c *CO) newBroker(
 		}
 		own, err := broker.New(broker.Options{
 			Name: "co", Listeners: listeners,
-			Limits: c.opts.Limits, Sessions: broker.Sessions{Dir: filepath.Join(c.opts.StateDir, "sessions"), Limits: c.opts.Sessions},
-			Access: control, Accept: accept, Logger: c.log, Registerer: c.opts.Registerer,
+			Limits: c.opts.Limits, Sessions: broker.Sessions{
+				Dir: filepath.Join(c.opts.StateDir, "sessions"), Limits: c.opts.Sessions,
+				Damaged: func(d *statefile.Damage) { _ = s.damage.Report(ctx, d) }, // it is in the log
+			},
+			Access: control, Accept: in.Accept, Logger: c.log, Registerer: c.opts.Registerer,
 		})
 		if err != nil {
 			return nil, err
@@ -84,6 +85,6 @@ func (c *CO) newBroker(
 			// Each replica gets them: which one has the reader, nobody else knows.
 			{Filter: topic.ForCommand(topic.SiteLive, "+", topic.AnyCommand), Delivery: external.State},
 		},
-		Accept: accept, OnUp: onUp, Fit: fit, Logger: c.log, Registerer: c.opts.Registerer,
+		Accept: in.Accept, OnUp: in.Connected, Fit: s.db.Feed.Ready, Logger: c.log, Registerer: c.opts.Registerer,
 	})
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/compiler/pins"
+	"github.com/colonyfleet/colony/co/damage"
 	"github.com/colonyfleet/colony/co/db"
 	auditdb "github.com/colonyfleet/colony/co/db/audit"
 	commandsdb "github.com/colonyfleet/colony/co/db/commands"
@@ -147,6 +148,7 @@ type stores struct {
 	signIn    *access.SignIn       // nil: there is no OpenID provider
 	audit     *auditdb.Store
 	commands  *commandsdb.Store
+	damage    *damage.Reporter // of the CO's own state
 }
 
 func (c *CO) openStores(ctx context.Context) (stores, error) {
@@ -156,6 +158,9 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 	}
 	c.parts.OnStop("database", func(context.Context) error { pool.Close(); return nil })
 	s := stores{db: pool, fleet: fleetdb.New(pool), proposals: proposaldb.New(pool), data: datadb.New(pool), audit: auditdb.New(pool), commands: commandsdb.New(pool)}
+	if err = c.openNote(ctx, &s); err != nil {
+		return s, err
+	}
 	if s.repo, err = git.Open(ctx, git.Options{
 		Dir: filepath.Join(c.opts.StateDir, "deployments"), Remote: c.opts.Git.Remote, Branch: c.opts.Git.Branch,
 		SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile, OnReach: s.fleet.RecordReach, Stamp: stamped, OnCommit: audit.Committed, Logger: c.log,
@@ -182,10 +187,7 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 	s.admission = admission.New(admission.Options{Apps: s.fleet, Repo: repo{s.repo}, Images: s.images, NotNamed: catalog.ErrNotNamed})
 	s.uses = uses.New(uses.Options{
 		Host: c.opts.RegistryHost, Store: s.fleet, Archive: client.Archive, Check: compiler.CheckArchive,
-		Files: func(ctx context.Context) (map[string][]byte, error) {
-			snapshot, err := s.repo.Read(ctx)
-			return snapshot.Files, err
-		},
+		Files: usedFiles(&s),
 	})
 	s.registry.SetGuard(s.uses.Guard)
 	c.parts.Go("registry", s.registry.Run)
@@ -265,7 +267,7 @@ func siteActions(s stores, sites *sites) api.SiteActions {
 		}
 		return at, err
 	}}
-	a.Commands = commandActions(s, sites)
+	a.Commands, a.Rollouts = commandActions(s, sites), rolloutActions(s, sites)
 	if s.machines != nil {
 		record := identitydb.New(s.db)
 		a.Machines = identityapi.Options{

@@ -8,6 +8,9 @@ import (
 	commandsapi "github.com/colonyfleet/colony/co/api/commands"
 	cocommand "github.com/colonyfleet/colony/co/command"
 	"github.com/colonyfleet/colony/co/command/live"
+	sessionsdb "github.com/colonyfleet/colony/co/db/sessions"
+	"github.com/colonyfleet/colony/co/repo/sitefile"
+	"github.com/colonyfleet/colony/co/session"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -17,6 +20,9 @@ import (
 type commands struct {
 	loop *cocommand.Loop
 	live *live.Hub
+	// sessions are those that this CO carries, and input sends what is typed at them.
+	sessions *session.Carrier
+	input    func(context.Context, protocol.SiteID, command.ID, []byte) error
 }
 
 func (c *CO) newCommands(s stores, b centralBroker) commands {
@@ -34,7 +40,10 @@ func (c *CO) newCommands(s stores, b centralBroker) commands {
 	if c.external() { // then there may be several replicas
 		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return s.db.Lease(ctx, "commands") }
 	}
-	return commands{loop: cocommand.New(o), live: live.New(to(topic.SiteCredit, 0, false), c.opts.Registerer)}
+	return commands{
+		loop: cocommand.New(o), live: live.New(to(topic.SiteCredit, 0, false), c.opts.Registerer),
+		sessions: session.NewCarrier(sessionsdb.New(s.db), c.opts.Registerer, c.log), input: to(topic.SiteInput, 0, false),
+	}
 }
 
 // timeTeller answers the questions of sites for the time.
@@ -56,8 +65,34 @@ func commandActions(s stores, sites *sites) commandsapi.Options {
 			return sites.commands.live.Open(site, id, nodes)
 		},
 	}
+	o.Sessions = commandsapi.Sessions{
+		Store: sessionsdb.New(s.db), Allowed: programsAllowed(s), Carrier: sites.commands.sessions.Name(), Carry: sites.commands.sessions.Carry, Input: sites.commands.input,
+	}
 	if s.keys == nil {
 		o.Refuse = cocommand.ErrNoKeys
 	}
 	return o
+}
+
+// programsAllowed says by the file of a site whether programs may be run in its containers.
+func programsAllowed(s stores) func(context.Context, protocol.SiteID) error {
+	return func(ctx context.Context, site protocol.SiteID) error {
+		content, _, err := s.repo.File(ctx, sitefile.Path(site))
+		if protocol.KindOf(err) == protocol.NotFound {
+			content, err = nil, nil
+		}
+		if err != nil {
+			return err
+		}
+		var file sitefile.Content
+		if len(content) > 0 {
+			if file, err = sitefile.Parse(site, content); err != nil {
+				return protocol.Errorf(protocol.Denied, "whether programs may be run in containers of site %s is not known, as %s is not valid: %w", site, sitefile.Path(site), err)
+			}
+		}
+		if !file.Exec {
+			return protocol.Errorf(protocol.Denied, "site %s does not allow that programs are run in its containers: colony site exec allow %s, or exec: allowed below spec in %s", site, site, sitefile.Path(site))
+		}
+		return nil
+	}
 }

@@ -63,7 +63,7 @@ func play(t *testing.T, url string, set keys.Set) *played {
 	var filters []client.Subscription
 	for _, f := range []string{
 		topic.ForSite(topic.Ack, "plant"), topic.ForSite(topic.SiteTime, "plant"),
-		topic.ForCommand(topic.SiteCommand, "plant", topic.AnyCommand), topic.ForCommand(topic.SiteCredit, "plant", topic.AnyCommand),
+		topic.ForCommand(topic.SiteCommand, "plant", topic.AnyCommand), topic.ForCommand(topic.SiteCredit, "plant", topic.AnyCommand), topic.ForCommand(topic.SiteInput, "plant", topic.AnyCommand),
 	} {
 		filters = append(filters, client.Subscription{Filter: f, QoS: 1})
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/registry/storage/objects"
 	"github.com/colonyfleet/colony/co/repo/git"
+	"github.com/colonyfleet/colony/co/rollout/gates"
 	"github.com/colonyfleet/colony/co/webhook"
 )
 
@@ -87,6 +88,14 @@ type OutputOptions struct {
 	RemoteWrite RemoteWriteOptions `yaml:"remoteWrite,omitempty"`
 	// Webhooks are where events are posted.
 	Webhooks []webhook.Hook `yaml:"webhooks,omitempty"`
+	// Rollouts are about how fleet deployments spread.
+	Rollouts RolloutOptions `yaml:"rollouts,omitempty"`
+}
+
+// RolloutOptions are about how fleet deployments spread.
+type RolloutOptions struct {
+	// Gates are sources that gates of fleet deployments may ask.
+	Gates []gates.Source `yaml:"gates,omitempty"`
 }
 
 // RegistryOptions are about the CO's own OCI registry.
@@ -175,11 +184,13 @@ type RetentionOptions struct {
 	History time.Duration `yaml:"history"`
 	// Anomalies is that of reports that could not be applied.
 	Anomalies time.Duration `yaml:"anomalies"`
+	// Sessions is that of sessions that have ended, with what they showed.
+	Sessions time.Duration `yaml:"sessions"`
 }
 
 func (o RetentionOptions) validate() error {
 	var errs []error
-	for key, d := range map[string]time.Duration{"events": o.Events, "history": o.History, "anomalies": o.Anomalies} {
+	for key, d := range map[string]time.Duration{"events": o.Events, "history": o.History, "anomalies": o.Anomalies, "sessions": o.Sessions} {
 		if d != 0 && d < time.Hour {
 			errs = append(errs, fmt.Errorf("retention.%s %s: want an hour or more, or 0 to keep them for ever", key, d))
 		}
@@ -304,7 +315,7 @@ func (o Options) Validate() error {
 	if err := o.Import.sources("registry.colony").Check(); err != nil {
 		errs = append(errs, fmt.Errorf("import: %w", err))
 	}
-	errs = append(errs, o.RemoteWrite.validate(), webhook.Validate(o.Webhooks), o.Retention.validate(), o.Access.validate(o.Identity), o.Identity.validate(len(o.Broker.URLs) > 0))
+	errs = append(errs, o.RemoteWrite.validate(), webhook.Validate(o.Webhooks), gates.Validate(o.Rollouts.Gates), o.Retention.validate(), o.Access.validate(o.Identity), o.Identity.validate(len(o.Broker.URLs) > 0))
 	if o.Logger == nil {
 		errs = append(errs, errors.New("no logger"))
 	}

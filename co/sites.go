@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/co/presence"
 	"github.com/colonyfleet/colony/co/proposal"
+	"github.com/colonyfleet/colony/co/rollout/driver"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/sign"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -31,6 +32,7 @@ type sites struct {
 	down     *downlink.Downlink
 	exchange *exchange.Exchange
 	loop     *desired.Loop
+	driver   *driver.Driver
 	live     *live.Hub
 	commands commands
 }
@@ -39,7 +41,7 @@ type sites struct {
 // on by itself. They are stopped in the reverse order.
 func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 	in := inbound.New()
-	b, err := c.newBroker(s.machines, in.Accept, in.Connected, s.db.Feed.Ready)
+	b, err := c.newBroker(ctx, s, in)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +88,7 @@ func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 	c.parts.Go("retention", func(ctx context.Context) { s.fleet.KeepHistory(ctx, upkeepdb.Retention(c.opts.Retention)) })
 	c.parts.Go("presence of sites", parts.presence.Run)
 	c.parts.Go("commands", parts.commands.loop.Run)
+	c.parts.Go("sessions", parts.commands.sessions.Run)
 	c.parts.Go("desired state", func(ctx context.Context) {
 		if err := parts.loop.Run(ctx); err != nil && ctx.Err() == nil {
 			c.parts.Fail(fmt.Errorf("desired state: %w", err))
@@ -101,8 +104,12 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 	hub := &live.Hub{}
 	commands := c.newCommands(s, b)
 	down := downlink.New(downlink.Options{Store: s.data, Rules: s.fleet.DataRules, Publish: to(topic.Down, false), Logger: c.log})
-	loop, err := c.newLoop(s, down, to(topic.SiteDesired, true))
+	var loop *desired.Loop
+	rollouts, err := c.newDriver(s, func() { loop.Notify() })
 	if err != nil {
+		return nil, err
+	}
+	if loop, err = c.newLoop(s, rollouts, down, to(topic.SiteDesired, true)); err != nil {
 		return nil, err
 	}
 	embedded, _ := b.(*broker.Broker)
@@ -146,7 +153,7 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sites{broker: embedded, ingest: batches, presence: monitor, down: down, exchange: exchanged, loop: loop, live: hub, commands: commands}, nil
+	return &sites{broker: embedded, ingest: batches, presence: monitor, down: down, exchange: exchanged, loop: loop, driver: rollouts, live: hub, commands: commands}, nil
 }
 
 // publisher returns what publishes encoded messages of a kind to a site.
@@ -159,10 +166,10 @@ func publisher(b centralBroker, kind topic.Kind, retain bool) func(context.Conte
 }
 
 // newLoop makes the loop of the desired state.
-func (c *CO) newLoop(s stores, down *downlink.Downlink, publish func(context.Context, protocol.SiteID, []byte) error) (*desired.Loop, error) {
+func (c *CO) newLoop(s stores, rollouts *driver.Driver, down *downlink.Downlink, publish func(context.Context, protocol.SiteID, []byte) error) (*desired.Loop, error) {
 	o := desired.Options{
-		Store: s.fleet, Read: readSnapshot(s.repo), Watch: s.repo.Watch, Interval: c.opts.Git.Interval, Logger: c.log,
-		Resolve: s.admission.Resolve, Limits: proposal.Limits(c.opts.Removals),
+		Store: s.fleet, Read: rollouts.Read, Watch: rollouts.Watch, Interval: c.opts.Git.Interval, Logger: c.log,
+		Resolve: resolve(s, rollouts), Limits: proposal.Limits(c.opts.Removals),
 		Positions: s.fleet, Proposals: s.proposals, History: history{s.repo}, Nodes: s.fleet.PlacementNodes,
 		Compile: s.admission.Compile,
 		Outcomes: desired.Outcomes{

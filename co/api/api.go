@@ -26,6 +26,7 @@ import (
 	"github.com/colonyfleet/colony/co/api/images"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/api/proposals"
+	"github.com/colonyfleet/colony/co/api/rollouts"
 	"github.com/colonyfleet/colony/co/api/security"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/api/sitegroups"
@@ -111,6 +112,8 @@ type SiteActions struct {
 	// Machines are about machines that enrol.
 	Machines identityapi.Options
 	Commands commandsapi.Options
+	// Rollouts are about deployments of many sites.
+	Rollouts rollouts.Options
 }
 
 // CatalogActions are what the API has done for applications.
@@ -265,6 +268,7 @@ func (a *API) routes(h huma.API) {
 	tokens.Register(h, a.opts.Access.Tokens, a.opts.Access.SignIn, a.log)
 	auditapi.Register(h, a.opts.Access.Audit, a.log)
 	proposals.Register(h, a.opts.Proposals, a.opts.Changed, a.log)
+	rollouts.Register(h, a.opts.Sites.Rollouts, a.log)
 	a.requestRoutes(h)
 	commandsapi.Register(h, a.opts.Sites.Commands, a.feed.Over, a.log)
 	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition, form.Describe("fleet", "Go on above the desired state that a site holds, however far ahead it is"), conflicts)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,6 +26,7 @@ import (
 	auditapi "github.com/colonyfleet/colony/co/api/audit"
 	commandsapi "github.com/colonyfleet/colony/co/api/commands"
 	"github.com/colonyfleet/colony/co/api/images"
+	rolloutsapi "github.com/colonyfleet/colony/co/api/rollouts"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/catalog"
@@ -37,18 +39,23 @@ import (
 	datadb "github.com/colonyfleet/colony/co/db/data"
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
+	rolloutdb "github.com/colonyfleet/colony/co/db/fleet/rollouts"
+	sessionsdb "github.com/colonyfleet/colony/co/db/sessions"
 	"github.com/colonyfleet/colony/co/desired"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/registry/uses"
 	"github.com/colonyfleet/colony/co/repo/git"
+	"github.com/colonyfleet/colony/co/rollout/driver"
+	"github.com/colonyfleet/colony/co/session"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
@@ -69,6 +76,7 @@ type world struct {
 	repo          *git.Repo
 	server        *httptest.Server
 	loop          *desired.Loop
+	driver        *driver.Driver
 	registry      *registry.Handler
 	hub           *live.Hub
 	// asked counts how often the site was asked for the state of its streams.
@@ -125,6 +133,7 @@ func newWorld(t *testing.T, settings ...setting) *world {
 		}
 	})
 	changed := func() {}
+	w.makeDriver(func() { changed() })
 	if !c.noLoop {
 		w.startLoop()
 		changed = w.loop.Notify
@@ -171,6 +180,12 @@ func (w *world) serve(c *config, changed func()) {
 			return commands.Open(site, id, nodes)
 		},
 	}
+	sessions := session.NewCarrier(sessionsdb.New(w.db), nil, slog.New(slog.DiscardHandler))
+	o.Sites.Commands.Sessions = commandsapi.Sessions{
+		Store: sessionsdb.New(w.db), Carrier: sessions.Name(), Carry: sessions.Carry, Allowed: func(context.Context, protocol.SiteID) error { return nil },
+		Input: func(context.Context, protocol.SiteID, command.ID, []byte) error { return nil },
+	}
+	o.Sites.Rollouts = w.rollouts(changed)
 	record := auditdb.New(w.db)
 	o.Access.Audit = auditapi.Options{
 		Entries: record.Entries, Chain: record.Chain, At: record.At,
@@ -207,15 +222,49 @@ func (w *world) images() images.Options {
 	return images.Options{Registry: w.registry, Uses: finder.Of}
 }
 
+// makeDriver makes what spreads fleet deployments, and works while the loop does.
+func (w *world) makeDriver(changed func()) {
+	w.t.Helper()
+	rollouts := rolloutdb.New(w.db)
+	var err error
+	w.driver, err = driver.New(driver.Options{
+		Read: func(ctx context.Context) (desired.Snapshot, error) {
+			s, err := w.repo.Read(ctx)
+			return desired.Snapshot{Commit: s.Commit, Files: s.Files, Blobs: s.Blobs, Commits: s.Commits, Skipped: s.Skipped}, err
+		},
+		Watch: w.repo.Watch, Store: rollouts, Sites: rollouts.FleetSites, Changed: changed, Every: 20 * time.Millisecond,
+		Groups: func(context.Context) (map[string]siteset.Set, error) { return map[string]siteset.Set{}, nil },
+		App: func(ctx context.Context, id, version string) ([]byte, error) {
+			v, err := w.store.AppVersion(ctx, id, version)
+			return []byte(v.Document), err
+		},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// rollouts are what the API has done for fleet deployments.
+func (w *world) rollouts(changed func()) rolloutsapi.Options {
+	return rolloutsapi.Options{
+		Store: rolloutdb.New(w.db), Plan: w.driver.Plan, Changed: changed, Sync: w.repo.Sync,
+		Read: func(ctx context.Context) (map[string][]byte, map[string]string, error) {
+			s, err := w.repo.Read(ctx)
+			return s.Files, s.Commits, err
+		},
+		Commit: func(ctx context.Context, files map[string][]byte, expect map[string]string, message string) error {
+			_, err := w.repo.Commit(ctx, git.Change{Message: message, Files: files, Expect: expect})
+			return err
+		},
+	}
+}
+
 func (w *world) startLoop() {
 	w.t.Helper()
 	var err error
 	w.loop, err = desired.New(desired.Options{
-		Store: w.store, Watch: w.repo.Watch, Interval: time.Minute, Retry: retry.Policy{Min: 10 * time.Millisecond},
-		Read: func(ctx context.Context) (desired.Snapshot, error) {
-			s, err := w.repo.Read(ctx)
-			return desired.Snapshot(s), err
-		},
+		Store: w.store, Watch: w.driver.Watch, Interval: time.Minute, Retry: retry.Policy{Min: 10 * time.Millisecond},
+		Read: w.driver.Read,
 		Compile: func(ctx context.Context, _, _ string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			return compiler.Compile(ctx, d, shelf{})
 		},

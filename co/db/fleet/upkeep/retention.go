@@ -17,10 +17,11 @@ type Retention struct {
 	Events    time.Duration // the feed
 	History   time.Duration // transitions, commands, and deployments that are removed from every node
 	Anomalies time.Duration
+	Sessions  time.Duration // those that have ended, with their recordings
 }
 
 // DefaultRetention is what a CO keeps unless its configuration says otherwise.
-var DefaultRetention = Retention{Events: 90 * 24 * time.Hour, History: 365 * 24 * time.Hour, Anomalies: 365 * 24 * time.Hour}
+var DefaultRetention = Retention{Events: 90 * 24 * time.Hour, History: 365 * 24 * time.Hour, Anomalies: 365 * 24 * time.Hour, Sessions: 90 * 24 * time.Hour}
 
 const (
 	// retainEvery is how often is looked for what is not kept any more.
@@ -59,7 +60,7 @@ func (s *Upkeep) KeepHistory(ctx context.Context, keep Retention) {
 func (s *Upkeep) Retain(ctx context.Context, keep Retention) error {
 	return errors.Join(
 		s.weeks(ctx, "deployment_history", keep.History), s.weeks(ctx, "anomalies", keep.Anomalies),
-		s.dropEvents(ctx, keep.Events), s.purge(ctx, keep.History), s.purgeCommands(ctx, keep.History), s.collectSpecs(ctx),
+		s.dropEvents(ctx, keep.Events), s.purge(ctx, keep.History), s.purgeCommands(ctx, keep.History), s.purgeSessions(ctx, keep.Sessions), s.collectSpecs(ctx),
 	)
 }
 
@@ -218,4 +219,16 @@ func (s *Upkeep) collectSpecs(ctx context.Context) error {
 		and not exists (select from deployment_nodes where running = s.digest)
 		and not exists (select from deployment_nodes where refused = s.digest)`, specGrace.Seconds())
 	return pgdb.Classify("delete specs that nothing names", err)
+}
+
+// purgeSessions deletes sessions that ended long ago, with what they showed.
+func (s *Upkeep) purgeSessions(ctx context.Context, keep time.Duration) error {
+	for more := keep > 0; more; {
+		tag, err := s.db.Exec(ctx, `delete from sessions where id in (select id from sessions where ended_at < now() - $1 * interval '1 s' limit $2)`, keep.Seconds(), purgeCommands)
+		if err != nil {
+			return pgdb.Classify("delete old sessions", err)
+		}
+		more = tag.RowsAffected() == purgeCommands
+	}
+	return nil
 }

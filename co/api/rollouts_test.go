@@ -1,0 +1,202 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/colonyfleet/colony/co/api/form"
+	"github.com/colonyfleet/colony/co/api/rollouts"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/rollout"
+	"github.com/colonyfleet/colony/co/rollout/fleetfile"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+func hello(version string, more map[string]any) map[string]any {
+	c := map[string]any{"application": map[string]any{"id": "hello", "version": version}, "targets": map[string]any{"sites": []string{"*"}}}
+	for k, v := range more {
+		c[k] = v
+	}
+	return c
+}
+
+const fleetPath = "/api/v1/fleet-deployments/greeting"
+
+// TestAFleetDeploymentByTheAPI makes one, changes it, looks at it, and removes it.
+func TestAFleetDeploymentByTheAPI(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.importApps()
+	w.fleet()
+	w.connect()
+	var plan rollout.Outline
+	w.do(http.MethodPost, fleetPath+"/plan", hello("1.0.0", nil)).into(http.StatusOK, &plan)
+	if plan.Effects[rollout.Place] == 0 || len(plan.Sites) != plan.Effects[rollout.Place] {
+		t.Fatalf("plan %+v", plan)
+	}
+	w.get(fleetPath).fails(http.StatusNotFound, "greeting")
+	w.get(fleetPath+"/rollout").fails(http.StatusNotFound, "colony fleet list")
+	var f rollouts.FleetDeployment
+	a := w.do(http.MethodPut, fleetPath, hello("1.0.0", map[string]any{"exceptions": map[string]any{"home": map[string]any{"greeting": "Moin"}}}))
+	a.into(http.StatusOK, &f)
+	if f.Name != "greeting" || f.ID == "" || f.Content.Exceptions["home"]["greeting"] != "Moin" {
+		t.Fatalf("%+v", f)
+	}
+	var d fleet.Deployment
+	w.eventually(func() bool {
+		a := w.get("/api/v1/deployments/home/greeting")
+		if a.status != http.StatusOK {
+			return false
+		}
+		a.into(http.StatusOK, &d)
+		return d.Digest != ""
+	})
+	if d.AppVersion != "1.0.0" || d.ID != (&fleetfile.File{ID: f.ID}).IDAt("home") {
+		t.Errorf("%+v", d)
+	}
+	content, _, err := w.repo.File(t.Context(), "fleet/greeting/sites/home.yaml")
+	if err != nil || !strings.Contains(string(content), "greeting: Moin") {
+		t.Errorf("%s, %v", content, err)
+	}
+	// What is not named of the exceptions stays.
+	w.do(http.MethodPut, fleetPath, hello("1.0.0", map[string]any{"parameters": map[string]any{"greeting": "Hi"}}), "If-Match", `"`+f.Commit+`"`).into(http.StatusOK, &f)
+	if f.Content.Exceptions["home"]["greeting"] != "Moin" || f.Content.Parameters["greeting"] != "Hi" {
+		t.Errorf("%+v", f.Content)
+	}
+	w.do(http.MethodPut, fleetPath, hello("1.0.0", nil), "If-Match", `"0123"`).fails(http.StatusPreconditionFailed, "was changed since you read it")
+
+	var list rollouts.FleetSummaries
+	w.get("/api/v1/fleet-deployments").into(http.StatusOK, &list)
+	if len(list.Items) != 1 || list.Items[0].App != "hello" || list.Items[0].Rollout == nil {
+		t.Errorf("%+v", list)
+	}
+	w.eventually(func() bool {
+		var all form.List[rollout.Rollout]
+		w.get("/api/v1/rollouts?fleet=greeting").into(http.StatusOK, &all)
+		return len(all.Items) == 2 && all.Items[0].Revision == 2
+	})
+	var sites form.List[rollout.Member]
+	w.get(fleetPath+"/rollout/sites?limit=1").into(http.StatusOK, &sites)
+	if len(sites.Items) != 1 {
+		t.Errorf("%+v", sites)
+	}
+	w.do(http.MethodDelete, fleetPath, nil).into(http.StatusNoContent, nil)
+	w.do(http.MethodDelete, fleetPath, nil).fails(http.StatusNotFound, "greeting")
+	w.eventually(func() bool {
+		a := w.get("/api/v1/deployments/home/greeting")
+		if a.status == http.StatusNotFound {
+			return true
+		}
+		a.into(http.StatusOK, &d)
+		return d.State == lifecycle.Deleting || d.Archived
+	})
+}
+
+// TestAFailedRolloutByTheAPI has the first site fail, and returns to the revision before.
+func TestAFailedRolloutByTheAPI(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.importApps()
+	w.fleet()
+	w.connect()
+	only := map[string]any{"targets": map[string]any{"sites": []string{"home"}}, "replicas": 1}
+	w.do(http.MethodPut, fleetPath, hello("1.0.0", only)).into(http.StatusOK, nil)
+	digest := w.digestOf("greeting", "1.0.0")
+	w.reports(digest, "1.0.0", lifecycle.Pending, lifecycle.Installing, lifecycle.Installed)
+	w.rolloutIs(rollout.Done)
+	w.do(http.MethodPost, fleetPath+"/revert", nil).fails(http.StatusConflict, "no other revision of greeting was ever complete")
+	w.do(http.MethodPost, fleetPath+"/rollout/pause", nil).fails(http.StatusConflict, "there is nothing to pause")
+
+	w.do(http.MethodPut, fleetPath, hello("1.1.0", only)).into(http.StatusOK, nil)
+	next := w.digestOf("greeting", "1.1.0")
+	w.reports(next, "1.1.0", lifecycle.Updating, lifecycle.Failed)
+	r := w.rolloutIs(rollout.Paused)
+	if !strings.Contains(r.Reason, "1 site failed") {
+		t.Errorf("reason %q", r.Reason)
+	}
+	w.do(http.MethodPost, fleetPath+"/rollout/promote", map[string]any{"by": "me"}).fails(http.StatusConflict, "resume it first")
+	w.do(http.MethodPost, fleetPath+"/rollout/resume", map[string]any{"rollback": true}).fails(http.StatusUnprocessableEntity, "only an abort")
+	w.do(http.MethodPost, fleetPath+"/rollout/abort", map[string]any{"rollback": true, "by": "me"}).into(http.StatusOK, &r)
+	if r.State != rollout.Aborted || r.By != "me" {
+		t.Errorf("%+v", r)
+	}
+	if back := w.digestOf("greeting", "1.0.0"); back != digest {
+		t.Errorf("the digest after the return is %s, before it was %s", back, digest)
+	}
+	w.reports(digest, "1.0.0", lifecycle.Updating, lifecycle.Installed)
+	if r = w.rolloutIs(rollout.Done); r.Revision != 3 {
+		t.Errorf("revision %d", r.Revision)
+	}
+}
+
+// digestOf waits until a version is desired at home, and returns its digest.
+func (w *world) digestOf(name protocol.DeploymentName, version string) (digest protocol.Digest) {
+	w.t.Helper()
+	w.eventually(func() bool {
+		d, err := w.store.Deployment(w.t.Context(), "home", name)
+		digest = d.Digest
+		return err == nil && d.AppVersion == version && d.Digest != ""
+	})
+	w.adopt()
+	return digest
+}
+
+func (w *world) reports(digest protocol.Digest, version string, states ...lifecycle.State) {
+	w.t.Helper()
+	for _, s := range states {
+		actor, body := lifecycle.LO, protocol.DeploymentStatus{V: 1, Node: "gw-1", Deployment: "greeting", State: s, App: "hello", AppVersion: version, Digest: digest}
+		if s == lifecycle.Installed || s == lifecycle.Failed {
+			actor = lifecycle.EN
+		}
+		if body.Actor = actor; s == lifecycle.Failed {
+			body.Code, body.Refused = "CrashLoop", digest
+		}
+		w.report(protocol.StatusEvent, "gw-1", body)
+	}
+}
+
+func (w *world) rolloutIs(state rollout.State) (r rollout.Rollout) {
+	w.t.Helper()
+	w.eventually(func() bool {
+		w.get(fleetPath+"/rollout").into(http.StatusOK, &r)
+		return r.State == state
+	})
+	return r
+}
+
+// TestBadFleetDeployments are refused before anything is committed, and say where the fault is.
+func TestBadFleetDeployments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.importApps()
+	w.fleet()
+	for name, c := range map[string]struct {
+		body  map[string]any
+		texts []string
+	}{
+		"no such version":   {hello("9.9.9", nil), []string{"body.application", "9.9.9"}},
+		"no site":           {hello("1.0.0", map[string]any{"targets": map[string]any{"sites": []string{"nowhere"}}}), []string{"body.targets", "no site"}},
+		"no targets":        {hello("1.0.0", map[string]any{"targets": map[string]any{}}), []string{"body.targets", "want sites or groups"}},
+		"no group":          {hello("1.0.0", map[string]any{"targets": map[string]any{"groups": []string{"north"}}}), []string{`no group of sites "north"`}},
+		"parameter":         {hello("1.0.0", map[string]any{"parameters": map[string]any{"greting": "x"}}), []string{"body.parameters.greting", "at site"}},
+		"waves":             {hello("1.0.0", map[string]any{"strategy": map[string]any{"waves": []map[string]any{{"percent": 50}, {"percent": 20}}}}), []string{"body.strategy.waves[1]", "more than the 50"}},
+		"an exception":      {hello("1.0.0", map[string]any{"exceptions": map[string]any{"home": map[string]any{"nothing": 1}}}), []string{"at site home", "nothing"}},
+		"a site's name":     {hello("1.0.0", map[string]any{"exceptions": map[string]any{"../x": map[string]any{"greeting": "a"}}}), []string{"exceptions"}},
+		"an unknown member": {hello("1.0.0", map[string]any{"replica": 1}), []string{"replica"}},
+	} {
+		for _, method := range []string{http.MethodPut, http.MethodPost} {
+			path := fleetPath
+			if method == http.MethodPost {
+				path += "/plan"
+			}
+			t.Run(fmt.Sprintf("%s %s", name, method), func(t *testing.T) { w.do(method, path, c.body).fails(http.StatusUnprocessableEntity, c.texts...) })
+		}
+	}
+	if _, _, err := w.repo.File(t.Context(), "fleet/greeting/deployment.yaml"); protocol.KindOf(err) != protocol.NotFound {
+		t.Errorf("something was committed: %v", err)
+	}
+	w.get("/api/v1/fleet-deployments/No_Name").fails(http.StatusUnprocessableEntity, "path.fleet")
+}
