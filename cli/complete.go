@@ -11,6 +11,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/images"
+	"github.com/colonyfleet/colony/co/api/rollouts"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
 )
@@ -41,6 +42,9 @@ var offers = map[string]func(a *app, ctx context.Context, typed string) ([]strin
 			}
 			return ids
 		})
+	},
+	"FLEET": func(a *app, ctx context.Context, _ string) ([]string, error) {
+		return offered(ctx, a, "/fleet-deployments", "", func(v rollouts.FleetSummary) []string { return []string{string(v.Name)} })
 	},
 	"PROPOSAL": func(a *app, ctx context.Context, _ string) ([]string, error) {
 		return offered(ctx, a, "/proposals", "", func(v proposal.Proposal) []string { return []string{v.ID} })

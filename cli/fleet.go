@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
+	"github.com/colonyfleet/colony/cli/sessions"
 	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/fleet"
 )
@@ -52,12 +53,12 @@ func (a *app) siteCommand() *cobra.Command {
 		},
 	}
 	f = siteFilters(ls)
-	cmd.AddCommand(ls, identitycmd.SiteAdd(&a.Env), identitycmd.SiteAdopt(&a.Env), identitycmd.SiteRevoke(&a.Env), a.siteShow(), data.Rules(&a.Env), devices.Accounts(&a.Env), devices.Broker(&a.Env), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
+	cmd.AddCommand(ls, identitycmd.SiteAdd(&a.Env), identitycmd.SiteAdopt(&a.Env), identitycmd.SiteRevoke(&a.Env), a.siteShow(), sessions.OfSite(&a.Env), data.Rules(&a.Env), devices.Accounts(&a.Env), devices.Broker(&a.Env), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
 	return cmd
 }
 
 func (a *app) nodeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "node", Short: "Show, cordon, drain, hold and remove gateways, and make join tokens for them"}
+	cmd := &cobra.Command{Use: "node", Short: "Show, cordon, drain, hold and remove gateways, collect from them, and make join tokens for them"}
 	cmd.AddCommand(commands.NodeRestrictions(&a.Env)...)
 	var f *filters
 	ls := &cobra.Command{
@@ -95,7 +96,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		},
 	}
 	f = nodeFilters(ls)
-	cmd.AddCommand(ls, identitycmd.NodeToken(&a.Env), identitycmd.NodePending(&a.Env), identitycmd.NodeApprove(&a.Env), identitycmd.NodeReject(&a.Env), identitycmd.NodeRevoke(&a.Env), removals.Node(&a.Env), commands.NodeCheck(&a.Env), commands.NodeRefresh(&a.Env), &cobra.Command{
+	cmd.AddCommand(ls, identitycmd.NodeToken(&a.Env), identitycmd.NodePending(&a.Env), identitycmd.NodeApprove(&a.Env), identitycmd.NodeReject(&a.Env), identitycmd.NodeRevoke(&a.Env), removals.Node(&a.Env), commands.NodeCheck(&a.Env), commands.NodeRefresh(&a.Env), commands.NodeDiagnostics(&a.Env), commands.NodeFiles(&a.Env), &cobra.Command{
 		Use: "show SITE/NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := command.PairPath("/nodes", args[0], "SITE/NODE")

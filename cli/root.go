@@ -31,6 +31,8 @@ import (
 	"github.com/colonyfleet/colony/cli/logs"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
+	"github.com/colonyfleet/colony/cli/rollouts"
+	"github.com/colonyfleet/colony/cli/sessions"
 	"github.com/colonyfleet/colony/cli/tokens"
 	report "github.com/colonyfleet/colony/internal/doctor"
 )
@@ -65,8 +67,12 @@ func Main(ctx context.Context, version string, args []string) int {
 	if errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted before it was done")
 	}
-	if err != nil {
+	own, ok := errors.AsType[*command.ExitError](err)
+	if err != nil && (!ok || own.Err != nil) {
 		fmt.Fprintln(a.Err, "colony:", err)
+	}
+	if ok {
+		return own.Code
 	}
 	return exitCode(err)
 }
@@ -175,8 +181,8 @@ A CO that wants a token gets that of the current context (colony login), or COLO
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
 	root.AddCommand(apps.Command(&a.Env), apps.Lint(&a.Env), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), data.Command(&a.Env), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
-	root.AddCommand(commands.Command(&a.Env), logs.Command(&a.Env), commands.Restart(&a.Env), commands.Probe(&a.Env), commands.Pull(&a.Env))
-	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), removals.Volumes(&a.Env), identitycmd.CA(&a.Env), tokens.Command(&a.Env), groups.Command(&a.Env), auditcmd.Command(&a.Env), login.Command(&a.Env), login.Out(&a.Env), login.Contextual(&a.Env))
+	root.AddCommand(commands.Command(&a.Env), logs.Command(&a.Env), sessions.Exec(&a.Env), sessions.Forward(&a.Env), sessions.Command(&a.Env), commands.Restart(&a.Env), commands.Probe(&a.Env), commands.Pull(&a.Env))
+	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), rollouts.Fleet(&a.Env), rollouts.Command(&a.Env), removals.Volumes(&a.Env), identitycmd.CA(&a.Env), tokens.Command(&a.Env), groups.Command(&a.Env), auditcmd.Command(&a.Env), login.Command(&a.Env), login.Out(&a.Env), login.Contextual(&a.Env))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program, as --version does",
