@@ -14,8 +14,13 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "health" {
-		os.Exit(health())
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "health":
+			os.Exit(health())
+		case "watch":
+			watch()
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -54,4 +59,13 @@ func health() int {
 		return 1
 	}
 	return 0
+}
+
+// watch says every second how the server in the same container is, until it is stopped.
+func watch() {
+	for range time.Tick(time.Second) {
+		if health() == 0 {
+			fmt.Println(time.Now().Format(time.TimeOnly), "ok")
+		}
+	}
 }
