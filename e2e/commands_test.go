@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +19,9 @@ import (
 
 	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/en/command/archive/archivetest"
 	"github.com/colonyfleet/colony/internal/doctor"
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/testpart"
 )
 
@@ -41,7 +45,9 @@ func TestCommands(t *testing.T) {
 		{"keys", keyCommands},
 		{"backup", backupCommand},
 		{"commands", nodeCommands},
+		{"sessions", sessionCommands},
 		{"restrictions", restrictionCommands},
+		{"fleet deployments", fleetDeployments},
 		{"machines", machineCommands},
 		{"access", accessCommands}, // the last: the CO wants tokens afterwards
 	})
@@ -73,6 +79,107 @@ func nodeCommands(t *testing.T, c *colony) {
 	if out, code := c.cli("logs", site+"/hello", "--tail", "5"); code != 0 {
 		t.Errorf("logs: %d\n%s", code, out)
 	}
+	collected := filepath.Join(t.TempDir(), "node.tar.gz")
+	c.says(collected, "node", "diagnostics", site+"/"+node, "--out", collected)
+	b, err := os.ReadFile(collected)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := archivetest.Read(t, b)
+	for name, want := range map[string]string{
+		"about.json": `"node": "` + node + `"`, "deployments.json": `"state": "INSTALLED"`, "containers.json": "hello", "inventory.json": `"hostname"`, "logs/agent.log": "agent started",
+		"metrics.txt": "colony_en_link_up 1", "state.txt": "subnets.json", "system/mounts": "/",
+	} {
+		if text := archive[site+"-"+node+"/"+name]; !strings.Contains(text, want) {
+			t.Errorf("%s of the diagnostics: %q is not in it: %.300q", name, want, text)
+		}
+	}
+	if out, code := c.cli("node", "files", site+"/"+node, "/etc/shadow"); code == 0 || !strings.Contains(out, "names no files that may be collected") {
+		t.Errorf("a file that the agent does not name: %d\n%s", code, out)
+	}
+	if out, code := c.cli("node", "diagnostics", site+"/absent"); code == 0 || !strings.Contains(out, "absent") {
+		t.Errorf("a node that is not there: %d\n%s", code, out)
+	}
+}
+
+// sessionCommands runs programs in the container of the sample, watches one of them, ends it, and shows what they showed.
+func sessionCommands(t *testing.T, c *colony) {
+	if out, code := c.cli("exec", site+"/hello", "--", "/app", "health"); code == 0 || !strings.Contains(out, "colony site exec allow") {
+		t.Errorf("at a site that does not allow it: %d\n%s", code, out)
+	}
+	c.says("allowed", "site", "exec", "allow", site)
+	c.says("allowed", "site", "exec", "show", site)
+	if out, code := c.cli("exec", site+"/hello", "--", "/app", "health"); code != 0 {
+		t.Errorf("a program that ends with 0: %d\n%s", code, out)
+	}
+	if out, code := c.cli("exec", site+"/"+node+"/hello/hello", "--", "/app"); code != 1 || !strings.Contains(out, "address already in use") {
+		t.Errorf("a program that ends with 1: %d\n%s", code, out)
+	}
+	if out, code := c.cli("exec", site+"/hello", "--", "/none"); code != 125 || !strings.Contains(out, "no such file") {
+		t.Errorf("a program that is not there: %d\n%s", code, out)
+	}
+	watched := make(chan string, 2)
+	watch := func(args ...string) {
+		out, code := c.cli(args...)
+		watched <- fmt.Sprintf("%d: %s", code, out)
+	}
+	go watch("exec", site+"/hello", "--", "/app", "watch")
+	var list []struct{ ID, Container string }
+	testpart.Eventually(t, "the session is open", func() bool {
+		out := c.must("session", "list", "--open", "--site", site, "-o", "json")
+		return json.Unmarshal([]byte(out), &list) == nil && len(list) == 1 && list[0].Container == "hello"
+	})
+	id := list[0].ID
+	go watch("session", "join", id)
+	testpart.Eventually(t, "it shows something", func() bool { return strings.Contains(c.must("session", "recording", id), "ok") })
+	c.says("stopped", "session", "end", id)
+	for range 2 {
+		if out := <-watched; !strings.Contains(out, "ok\n") || strings.HasPrefix(out, "1:") {
+			t.Errorf("who was at it, or watched it: %s", out)
+		}
+	}
+	c.says("ok", "session", "play", id, "--speed", "100")
+	c.says("sha256:", "session", "show", id)
+	c.says("exited 1", "session", "list")
+	local := freeport.Addr(t)
+	go watch("port-forward", site+"/hello", local[strings.LastIndex(local, ":")+1:]+":8080")
+	for range 3 { // connections of the same session
+		testpart.Within(t, time.Minute, "the port of the container answers", func() error {
+			body, err := get("http://" + local + "/")
+			if err == nil && !strings.Contains(body, "I am version") {
+				err = fmt.Errorf("it answers %.100q", body)
+			}
+			return err
+		})
+	}
+	testpart.Eventually(t, "the session of the port is in the list", func() bool {
+		out := c.must("session", "list", "--open", "-o", "json")
+		return json.Unmarshal([]byte(out), &list) == nil && len(list) == 1
+	})
+	c.says("port-forward 8080", "session", "show", list[0].ID)
+	c.says("stopped", "session", "end", list[0].ID)
+	if out := <-watched; !strings.HasPrefix(out, "125: ") || !strings.Contains(out, local+" is port 8080 of hello/hello") || !strings.Contains(out, "ended it") {
+		t.Errorf("who forwarded a port: %s", out)
+	}
+	c.says("refused", "site", "exec", "refuse", site)
+	if out, code := c.cli("port-forward", site+"/hello", "0:8080"); code == 0 || !strings.Contains(out, "colony site exec allow") {
+		t.Errorf("a port at a site that does not allow it: %d\n%s", code, out)
+	}
+}
+
+// get returns the body of an answer of 200, by a connection of its own.
+func get(address string) (string, error) {
+	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := c.Get(address)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	return string(body), err
 }
 
 // restrictionCommands cordons, drains and holds the node, by the CO and at the machine of the LO.

@@ -129,12 +129,18 @@ func (r *rot) sample(i int) damage {
 	})
 	r.settle()
 	r.whole(d)
-	if !same && !d.noticed(was, aside(p.state), logged(r.t, p)[len(said):]) {
-		if unread {
-			r.unread++
-		} else {
-			r.unnoticed(d)
-		}
+	noticed := func() bool { return same || d.noticed(was, aside(p.state), logged(r.t, p)[len(said):]) }
+	switch {
+	case noticed():
+	case unread || d.tolerated():
+		r.unread++
+	default: // by the sweep after the start, which nothing waits for
+		r.eventually(fmt.Sprintf("somebody reports %s", d), func() error {
+			if !noticed() {
+				return errors.New("nobody has")
+			}
+			return nil
+		})
 	}
 	r.counted(mark)
 	if i%5 == 4 {
@@ -213,11 +219,13 @@ func (r *rot) whole(d damage) {
 	}
 }
 
-// tolerated are the files of which a damage need not be reported at the start, with the reason.
-var tolerated = []struct {
+// A tolerance is of files of which a damage need not be reported at the start.
+type tolerance struct {
 	part, reason string
 	from         int64 // offset behind which this holds
-}{
+}
+
+var tolerated = []tolerance{
 	{"/engine/cni/", "it is written by the network plugins, which check nothing; the containers must be reached, and the next change must work", 0},
 	{"/hosts", "the container may write to it, so that nobody can tell; it is written anew when it starts", 0},
 	{"/hostname", "the same", 0},
@@ -243,16 +251,11 @@ func superseded(path string) bool {
 	return err == nil && len(newest) > 0 && number < strings.TrimPrefix(slices.Max(newest), dir+"checkpoint-")
 }
 
-// unnoticed is called for a damage that nobody has reported.
-func (r *rot) unnoticed(d damage) {
-	r.t.Helper()
-	for _, file := range tolerated {
-		if strings.Contains(d.path, file.part) && d.at >= file.from {
-			r.unread++
-			return
-		}
-	}
-	r.t.Errorf("nobody has reported %s", d)
+// tolerated reports whether the damage need not be reported at the start.
+func (d damage) tolerated() bool {
+	return slices.ContainsFunc(tolerated, func(file tolerance) bool {
+		return strings.Contains(d.path, file.part) && d.at >= file.from
+	})
 }
 
 // counted compares what the site acknowledged with what the CO has, and with the losses that

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,7 +79,10 @@ func (m *machine) start(r release, more ...string) {
 	})
 }
 
-// containers returns the process ids of the shims, each with those of its children: the containers.
+// nsPID says of a process that it is the first one of a namespace of processes below the machine's.
+var nsPID = regexp.MustCompile(`(?m)^NSpid:(\s+\d+)+\s+1$`)
+
+// containers returns the process ids of the shims, each with that of a container's first process.
 func (m *machine) containers() (pids []string) {
 	m.t.Helper()
 	found, err := shims.Find(privatecontainerd.Socket(filepath.Join(m.dir, "containerd")), "colony")
@@ -90,7 +94,13 @@ func (m *machine) containers() (pids []string) {
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		pids = append(pids, fmt.Sprintf("%d: %s", one.PID, strings.TrimSpace(string(children))))
+		for _, child := range strings.Fields(string(children)) {
+			// A probe is a child, too, and no first process of its container.
+			status, err := os.ReadFile("/proc/" + child + "/status")
+			if err == nil && nsPID.Match(status) {
+				pids = append(pids, fmt.Sprintf("%d: %s", one.PID, child))
+			}
+		}
 	}
 	return pids
 }

@@ -16,9 +16,11 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/co/command/live"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/en/engine/memory"
 	"github.com/colonyfleet/colony/internal/disk/simdisk"
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/keyfile"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo"
@@ -70,6 +72,7 @@ type co struct {
 	stop   func() // ends the broker
 	root   string // the file of its public root key
 	decode *stream.Decoder
+	hub    *live.Hub // of what is read live
 
 	mu       sync.Mutex // protects what follows
 	clock    time.Time  // its own
@@ -96,7 +99,7 @@ type co struct {
 func newCO(t *testing.T) *co {
 	t.Helper()
 	c := &co{
-		t: t, keys: signtest.New(t, 1), root: filepath.Join(t.TempDir(), "root.pub"), addr: "127.0.0.1:0", decode: stream.NewDecoder(1),
+		t: t, keys: signtest.New(t, 1), root: filepath.Join(t.TempDir(), "root.pub"), addr: freeport.Addr(t), decode: stream.NewDecoder(1),
 		clock: time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC), since: time.Now(), // far from that of the machine
 		taken: map[command.ID][]command.Taken{}, results: map[command.ID]map[protocol.NodeID][]command.Result{}, frames: map[command.ID][]command.Frame{}, states: map[string]lifecycle.State{}, known: map[protocol.NodeID]bool{}, moves: map[string][]lifecycle.State{}, versions: map[string]string{}, restricted: map[protocol.NodeID]restriction.Report{}, came: map[command.ID][]time.Time{},
 	}
@@ -107,6 +110,9 @@ func newCO(t *testing.T) *co {
 	if err := os.WriteFile(c.root, encoded, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	c.hub = live.New(func(ctx context.Context, site protocol.SiteID, id command.ID, payload []byte) error {
+		return c.b.Publish(ctx, broker.Message{Topic: topic.ForCommand(topic.SiteCredit, site, string(id)), Payload: payload})
+	}, nil)
 	c.stop = c.start()
 	return c
 }
@@ -162,6 +168,9 @@ func (c *co) accept(ctx context.Context, from access.Identity, m broker.Message)
 	case topic.SiteLive:
 		var f command.Frame
 		if err := command.Unmarshal(m.Payload, &f); err != nil {
+			return err
+		}
+		if err := c.hub.Accept(from.Site, tp.Tail, m.Payload); err != nil {
 			return err
 		}
 		c.mu.Lock()
@@ -374,7 +383,7 @@ func newDisk() *simdisk.Disk { return simdisk.New(rand.Uint64()) }
 func newSite(t *testing.T, c *co, change ...func(*lo.Options)) *site {
 	t.Helper()
 	o := lo.DefaultOptions()
-	o.Site, o.StateDir, o.HTTP, o.MQTT, o.Logger, o.RootKeyFile = plant, t.TempDir(), "", "127.0.0.1:0", logger(t), c.root
+	o.Site, o.StateDir, o.HTTP, o.MQTT, o.Logger, o.RootKeyFile = plant, t.TempDir(), "", freeport.Addr(t), logger(t), c.root
 	o.CO.MQTT, o.CO.MaxBackoff = []string{"tcp://" + c.addr}, 100*time.Millisecond
 	for _, f := range change {
 		f(&o)

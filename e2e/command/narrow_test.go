@@ -22,6 +22,17 @@ var (
 	narrowTime   = flag.Duration("narrow-time", 0, "for how long it follows the log at least")
 )
 
+// narrow is a link to an address: narrow and slow, with losses.
+func narrow(t *testing.T, to string, seed uint64) *impair.Proxy {
+	t.Helper()
+	proxy, err := impair.Listen(to, impair.Profile{Rate: *narrowRate, Delay: *narrowDelay, Jitter: *narrowDelay / 15, Loss: *narrowLoss, Mode: impair.Forward}, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { proxy.Close() })
+	return proxy
+}
+
 // TestFollowOverNarrowLink follows the log of a container that writes as fast as it can over 64 kbit/s with 600 ms and 3 % loss: lines arrive, what is missing
 // is counted, and events arrive beside them. How long they take is logged, and how much of the log arrives and how old it is then; TestBulkDelaysNoEvents in
 // lo/uplink and TestFollowerSeesNow in en/command/kinds/logs hold the bounds, in virtual time.
@@ -29,11 +40,7 @@ func TestFollowOverNarrowLink(t *testing.T) {
 	t.Parallel()
 	daemon, registry, c := containerdtest.Start(t), containerdtest.NewRegistry(t), newCO(t)
 	image := registry.Add(t, "tools", containerdtest.Image{Program: containerdtest.Toolbox(t)})
-	proxy, err := impair.Listen(c.addr, impair.Profile{Rate: *narrowRate, Delay: *narrowDelay, Jitter: *narrowDelay / 15, Loss: *narrowLoss, Mode: impair.Forward}, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { proxy.Close() })
+	proxy := narrow(t, c.addr, 5)
 	s := newSite(t, c, func(o *lo.Options) { o.CO.MQTT = []string{"tcp://" + proxy.Addr()} })
 	s.on(daemon, "n1", "10.95.0.0/16")
 	c.desire(1, protocol.Container{Name: "count", Image: image, Command: []string{"count"}, Restart: protocol.Restart{Policy: protocol.RestartAlways}})

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -56,6 +57,15 @@ func TestExternalBroker(t *testing.T) {
 		strike()
 		at = arrived(at)
 	}
+	// Both of them work: each commits batches after it was started last.
+	for _, addr := range []string{r.coOptions.HTTP, other.HTTP} {
+		eventually(t, time.Minute, "the CO at "+addr+" commits events", func() error {
+			if n := counter(t, r, addr, "colony_co_site_events_total"); n == 0 {
+				return errors.New("it has committed nothing")
+			}
+			return nil
+		})
+	}
 	f.Churn(0)
 	settled(t, f)
 	eventually(t, 90*time.Second, "the CO says what is true", func() error { return state(r, f) })
@@ -64,12 +74,6 @@ func TestExternalBroker(t *testing.T) {
 		t.Errorf("%d faults in the CO's history:\n%s", len(faults), strings.Join(faults[:min(10, len(faults))], "\n"))
 	}
 	whole(t, r)
-	// Both of them work: each has committed batches since it was started last.
-	for _, addr := range []string{r.coOptions.HTTP, other.HTTP} {
-		if n := counter(t, r, addr, "colony_co_site_events_total"); n == 0 {
-			t.Errorf("the CO at %s has committed nothing", addr)
-		}
-	}
 	restarts := counter(t, r, r.loOptions.HTTP, `colony_lo_uplink_restarts_total`)
 	t.Logf("%d reports acknowledged, %d moves in the history, each once and in order; the uplink began again %v times", f.Stats().Acknowledged, transitions, restarts)
 }

@@ -107,10 +107,11 @@ func start(t *testing.T, life time.Duration, secure bool) *world {
 		if err != nil {
 			return err
 		}
+		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("%s", resp.Status)
 		}
-		return resp.Body.Close()
+		return nil
 	})
 	return w
 }

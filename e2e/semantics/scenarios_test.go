@@ -353,6 +353,8 @@ func networkScenarios(t *testing.T) []scenario {
 
 func healthScenarios() []scenario {
 	bad, healthy := "test: [CMD, /toolbox, cat, /none]", "test: [CMD, /toolbox, append, /count]"
+	// With it a container is starting until it ends, however long it takes to.
+	const starting = "healthcheck: {test: [CMD, /toolbox, cat, /none], interval: 1h}"
 	running := func(s engine.Status) bool { return s.State == engine.Running }
 	check := func(lines ...string) string { return a("healthcheck: {" + strings.Join(lines, ", ") + "}") }
 	return []scenario{
@@ -360,7 +362,7 @@ func healthScenarios() []scenario {
 		{"test by a shell", of("healthcheck"), check("test: /toolbox cat /none", "interval: 100ms", "retries: 1"), nil, failing(protocol.ProbeFailed, "a is not healthy")},
 		{"interval", of("healthcheck.interval"), check(healthy, "interval: 100ms"), nil, lines("/count", 5)},
 		{"timeout", of("healthcheck.timeout"), check("test: [CMD, /toolbox, hang]", "interval: 100ms", "retries: 1", "timeout: 500ms"), nil, failing(protocol.ProbeFailed, "a is not healthy")},
-		{"retries", of("healthcheck.retries"), check("test: [CMD, /toolbox, flaky, /count, '5']", "interval: 100ms", "retries: 50"), nil, all(installed, lines("/count", 5))},
+		{"retries", of("healthcheck.retries"), check("test: [CMD, /toolbox, flaky, /count, '5']", "interval: 100ms", "retries: 1000"), nil, all(installed, lines("/count", 5))},
 		{
 			"start period", of("healthcheck.start_period"),
 			check("test: [CMD, /toolbox, flaky, /count, '5']", "interval: 100ms", "retries: 1", "start_period: 1h"), nil, all(installed, lines("/count", 5)),
@@ -387,10 +389,10 @@ func healthScenarios() []scenario {
 		},
 		{"restart", of("restart"), a("restart: always", "command: [exit, '0', done]"), nil, restarted(2)},
 		{
-			"restart policy", of("deploy.restart_policy.condition"), a("deploy: {restart_policy: {condition: none}}", "command: [exit, '1', done]"), nil,
+			"restart policy", of("deploy.restart_policy.condition"), a("deploy: {restart_policy: {condition: none}}", "command: [exit, '1', done]", starting), nil,
 			failing(protocol.StartFailed, "exited with 1 while starting"),
 		},
-		{"out of memory", nil, a("mem_limit: 32m", "command: [eat, '134217728']"), nil, failing(protocol.StartFailed, "used up its memory limit of 32 MiB: the last words")},
+		{"out of memory", nil, a("mem_limit: 32m", "command: [eat, '134217728']", starting), nil, failing(protocol.StartFailed, "used up its memory limit of 32 MiB: the last words")},
 		{
 			"attempts", of("deploy.restart_policy", "deploy.restart_policy.max_attempts"), a("deploy: {restart_policy: {condition: on-failure, max_attempts: 1}}", "command: [exit, '1', done]"), nil,
 			failing(protocol.CrashLoop, "its restart policy allows no further start"),
