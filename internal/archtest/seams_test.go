@@ -28,9 +28,10 @@ var systemCalls = map[string]struct {
 // outsideSeams are the folders of the LO and the EN that work with the machine itself, so that a
 // simulation has something else in their place.
 var outsideSeams = exceptions{
-	"en/engine/containerd":  "containerd is on this machine: en/engine/memory is in its place",
-	"en/engine/logs/ondisk": "the shims of containers write to files of this machine: the engine in memory has its own logs",
-	"en/inventory":          "it reads /proc and /sys, below the Root of its options, and what the kernel calls this machine and its boot",
+	"en/engine/containerd":         "containerd is on this machine: en/engine/memory is in its place",
+	"en/engine/logs/ondisk":        "the shims of containers write to files of this machine: the engine in memory has its own logs",
+	"en/command/kinds/diagnostics": "it collects what the kernel and the system say of this machine",
+	"en/inventory":                 "it reads /proc and /sys, below the Root of its options, and what the kernel calls this machine and its boot",
 }
 
 // TestSeams checks that the LO and the EN reach others by the Dial and the Listen of their options, keep what
