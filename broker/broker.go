@@ -93,7 +93,7 @@ func New(o Options) (*Broker, error) {
 	o.SysInterval = cmp.Or(o.SysInterval, 30*time.Second)
 	b := &Broker{
 		o:         o,
-		reports:   reports{log: o.Logger.With("component", "broker", "broker", o.Name)},
+		reports:   reports{log: slog.New(refusals.Bounded(o.Logger.Handler())).With("component", "broker", "broker", o.Name)},
 		listeners: make(map[string]*door.Listener),
 		conns:     make(map[*conn]struct{}),
 		sessions:  make(map[string]*session),

@@ -217,3 +217,54 @@ func TestLongTopicsAreShortened(t *testing.T) {
 		t.Errorf("a line of the log has %d bytes", n)
 	}
 }
+
+// A quoter refuses what begins with "denied", in words that have all of it.
+type quoter struct{ revocable }
+
+func (q quoter) Connect(i access.ConnectInfo) (access.Identity, error) {
+	if q.denied(i.Username) {
+		return access.Identity{}, protocol.Errorf(protocol.Denied, "user %q may not connect", i.Username)
+	}
+	return q.revocable.Connect(i)
+}
+
+func (quoter) Refusal(_ access.Identity, filter string) string { return "not for you: " + filter }
+
+func (quoter) PublishRefusal(_ access.Identity, topic string) string { return "not from you: " + topic }
+
+// Whatever access control quotes, neither a line of the log nor what a client gets is long for it.
+func TestLongQuotesAreShortened(t *testing.T) {
+	t.Parallel()
+	var log lines
+	b, _ := start(t, quoter{revocable{denied: func(name string) bool { return strings.HasPrefix(name, "denied") }}}, log.logged)
+	long := "denied" + strings.Repeat("x", 60_000)
+	short := func(reason string) {
+		t.Helper()
+		if len(reason) > 200 {
+			t.Errorf("a client gets a reason of %d bytes", len(reason))
+		}
+	}
+	ack := dialRaw(t, b.Addr("main")).connect("c", func(p *packets.Packet) { p.Connect.Username = []byte(long) })
+	if ack.ReasonCode != packets.ErrNotAuthorized.Code {
+		t.Errorf("CONNACK 0x%02x, want 0x87", ack.ReasonCode)
+	}
+	short(ack.Properties.ReasonString)
+	r := dialRaw(t, b.Addr("main"))
+	r.mustConnect("a", nil)
+	ack = r.subscribeAs(packets.Subscription{Filter: long, Qos: 1})
+	if len(ack.ReasonCodes) != 1 || ack.ReasonCodes[0] != packets.ErrNotAuthorized.Code || ack.Properties.ReasonString == "" {
+		t.Errorf("SUBACK %v with reason %q, want 0x87 with one", ack.ReasonCodes, ack.Properties.ReasonString)
+	}
+	short(ack.Properties.ReasonString)
+	r.publish(long, "", 1, 1)
+	ack = r.wantCode(packets.Puback, packets.ErrNotAuthorized.Code)
+	short(ack.Properties.ReasonString)
+	for _, what := range []string{"publish refused", "subscribe refused", "connect refused"} {
+		if !log.has(what, " bytes)") {
+			t.Errorf("%s: the log does not say how long the name is", what)
+		}
+	}
+	if n := log.longest(); n > 2000 {
+		t.Errorf("a line of the log has %d bytes", n)
+	}
+}

@@ -18,10 +18,11 @@ type Client struct {
 }
 
 // Encode returns the bytes of a packet for a client that takes so many at most; 0: any. encode is
-// the method of p that encodes it. A reason string is left out if the packet is too large with it.
+// the method of p that encodes it. A reason string is shortened (packet.ReasonString), and left out if the packet is too large with it.
 // [MQTT-3.2.2-19] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.9.2-1] [MQTT-3.14.2-3] A packet that is too
 // large without it is an error with a reason code: the client misses an answer. [MQTT-3.1.2-24]
 func Encode(p *packets.Packet, largest int, encode func(*bytes.Buffer) error) ([]byte, error) {
+	p.Properties.ReasonString = packet.ReasonString(p.Properties.ReasonString)
 	var buf bytes.Buffer
 	for {
 		if err := encode(&buf); err != nil {

@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
@@ -14,19 +12,8 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// String is err as an MQTT reason string: short, valid UTF-8, no controls.
-func String(err error) string {
-	s := strings.Map(func(r rune) rune {
-		if r < 0x20 || r == utf8.RuneError || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, err.Error())
-	if len(s) > 200 {
-		s = strings.ToValidUTF8(s[:200], "")
-	}
-	return s
-}
+// String is err as an MQTT reason string, see packet.ReasonString.
+func String(err error) string { return packet.ReasonString(err.Error()) }
 
 // Malformed is err, with a reason code if it has none.
 func Malformed(err error) error {
