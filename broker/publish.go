@@ -154,8 +154,13 @@ func (s *session) countSent(qos byte, bytes int) {
 // tooSlow disconnects a client that has missed a message, or is about to.
 func (b *Broker) tooSlow(c *conn, reason string) {
 	b.metrics.Dropped(reason)
+	b.endSlow(c, reason, slowLimits[reason])
+}
+
+// endSlow disconnects a client for a reason, which has to do with the limit of a key.
+func (b *Broker) endSlow(c *conn, reason, key string) {
 	if s := c.session.Load(); s != nil && !c.Closed() && b.refused.Show("slow client", s.account, s.client) {
-		b.log.Warn("slow client disconnected", "client", refusals.Shortened(s.client), "reason", reason, "limit", slowLimits[reason], "bytes", c.Pending())
+		b.log.Warn("slow client disconnected", "client", refusals.Shortened(s.client), "reason", reason, "limit", key, "bytes", c.Pending())
 	}
 	if reason == "memory" {
 		c.Drop()
@@ -163,7 +168,7 @@ func (b *Broker) tooSlow(c *conn, reason string) {
 		c.DropMessages()
 	}
 	code := packets.ErrQuotaExceeded
-	code.Reason = "messages are read or acknowledged too slowly; see " + slowLimits[reason]
+	code.Reason = "messages are read or acknowledged too slowly; see " + key
 	b.disconnect(c, code)
 }
 

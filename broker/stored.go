@@ -81,7 +81,7 @@ func (b *Broker) attach(s *session, stored *sessions.Session) bool {
 		V5: s.v5, Window: s.window, Largest: s.largest, Wake: s.conn.Wake,
 		May:  func(topic string) bool { return b.o.Access.MaySubscribe(s.id, topic) },
 		Sent: s.countSent,
-		Cut:  func() { b.tooSlow(s.conn, "unacknowledged") },
+		Cut:  func(key string) { b.endSlow(s.conn, sessions.DroppedTotal, key) }, // the store counts what it drops
 		Will: s.will.Stored(s.expiry),
 	}, s.expiry)
 	if link == nil {

@@ -113,6 +113,7 @@ func (s *Store) note(err error) {
 	case failing && !s.failing.Swap(true):
 		s.log.Error("sessions cannot be written: messages for them are refused until the disk takes them", "err", err)
 	case !failing && s.failing.Swap(false):
+		s.untrimmed.ends()
 		s.log.Info("sessions are written again")
 	}
 }
@@ -200,7 +201,7 @@ func (p *Publish) number(given map[*Session]uint64) *state.Publish {
 func (b *batch) refuse(s *Store, err error) {
 	s.stamp = state.Time{} // there is something to write then
 	s.changes.later()
-	if err := s.records.Trim(s.live.segments()); err != nil {
+	if err := s.records.Trim(s.live.segments()); err != nil && s.untrimmed.begins() {
 		s.log.Warn("the log of sessions is not trimmed on a disk that takes nothing", "err", err)
 	}
 	if !s.changes.giveBack(b) {
@@ -353,11 +354,14 @@ func (s *Store) boundTotal() {
 		if !byBytes && s.messages.Load() <= l.TotalMessages {
 			break
 		}
-		worst := s.ranked(byBytes).most()
+		worst, limit := s.ranked(byBytes).most(), "sessions.totalMessages"
 		if worst == nil {
 			break
 		}
-		if worst.drop() || worst.dropSent() { // else it has been acknowledged meanwhile
+		if byBytes {
+			limit = "sessions.totalBytes"
+		}
+		if worst.drop() || worst.dropSent(limit) { // else it has been acknowledged meanwhile
 			dropped++
 		}
 	}

@@ -3,10 +3,16 @@ package sessions
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/smalldisk"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -382,5 +388,43 @@ func TestPerAddress(t *testing.T) {
 	}
 	if idle := r.MakeRoom(Owner{Name: "new"}); idle == nil || idle.Client() != "e" {
 		t.Errorf("%v ended, want e, which is away for longest", idle)
+	}
+}
+
+// A noNew is a file system on which no file can be made where shut says so, as without descriptors.
+type noNew struct {
+	disk.FS
+	shut *atomic.Bool
+}
+
+// Open implements disk.Files.
+func (d noNew) Open(path string, flag int, perm fs.FileMode) (disk.File, error) {
+	if flag&os.O_CREATE != 0 && d.shut.Load() {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EMFILE}
+	}
+	return d.FS.Open(path, flag, perm)
+}
+
+// A segment that cannot be ended grows, and the log says so once, and once that it is over.
+func TestTroubleIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	d := noNew{disk.OS, new(atomic.Bool)}
+	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "sessions"), now: time.Now, dropped: make(map[string]int), segment: 64 << 10, disk: d}
+	r.open()
+	t.Cleanup(r.close)
+	a := r.session("a", 3600)
+	d.shut.Store(true)
+	for range 40 {
+		r.mustPublish(sizeable, 1, a)
+	}
+	if n := r.said.count("cannot be ended"); n != 1 {
+		t.Errorf("%d lines about a segment that cannot be ended, want 1", n)
+	}
+	d.shut.Store(false)
+	for range 40 {
+		r.mustPublish(sizeable, 1, a)
+	}
+	if n := r.said.count("are ended again"); n != 1 {
+		t.Errorf("%d lines say that it is over, want 1", n)
 	}
 }

@@ -14,19 +14,29 @@ func (s *Store) maintain() {
 		return
 	}
 	if err := s.records.Roll(); err != nil {
-		s.log.Warn("a segment of the sessions cannot be ended: it grows until the disk has room for the next", "err", err)
+		if s.unended.begins() {
+			s.log.Warn("a segment of the sessions cannot be ended: it grows until the disk has room for the next", "err", err)
+		}
 		s.checkpointDue, s.rollAbove = false, s.records.Size()+s.o.segmentBytes/16
 		return
 	}
 	s.checkpointDue, s.rollAbove = false, 0
+	if s.unended.ends() {
+		s.log.Info("segments of the sessions are ended again")
+	}
 	n, content, used := s.records.Number(), s.capture(), s.live.segments()
 	s.lastCheckpoint = int64(len(content)) // no more is written for checkpoints than for the log
 	s.saving.Store(true)
 	s.work.Go(func() {
 		defer s.saving.Store(false)
 		if err := s.records.Checkpoint(n, content, used); err != nil {
-			s.log.Error("a checkpoint of the sessions is not written: the next one will be; until then a start takes longer", "err", err)
+			if s.unsaved.begins() {
+				s.log.Error("a checkpoint of the sessions is not written: it is tried again with each segment; until then a start takes longer", "err", err)
+			}
 			return
+		}
+		if s.unsaved.ends() {
+			s.log.Info("checkpoints of the sessions are written again")
 		}
 		s.compact()
 	})

@@ -17,7 +17,7 @@ type Receiver struct {
 	// message of a topic; Sent, with the QoS and the bytes of each message that is sent. They return at once and
 	// call nothing of this package.
 	Wake func()
-	Cut  func()
+	Cut  func(limit string) // with the key of the limit
 	May  func(topic string) bool
 	Sent func(qos byte, bytes int)
 	// Will is sent after the delay in it if the process ends before Detach; nil: none, or one without a delay.
@@ -131,11 +131,13 @@ func (l *Link) next(now time.Time) (outgoing, bool) {
 			out.Body = body
 			return out, true
 		}
-		store.lost.Add(1)
+		if !m.Lose() { // each record counts once, each session that misses it among what is dropped
+			store.lost.Add(1)
+		}
 		if d := store.records.Unreadable(m.Ref().Segment, err); d != nil {
 			store.o.Damaged(d)
+			store.log.Error("stored messages cannot be read: those who are to get them do not; each is counted", "first_client", s.Client(), "err", d)
 		}
-		store.log.Error("a stored message cannot be read: its subscriber does not get it", "client", s.Client(), "err", err)
 		l.drop(out, DroppedDamaged)
 	}
 }

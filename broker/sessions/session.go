@@ -312,12 +312,12 @@ func (s *Session) drop() bool {
 	return ok
 }
 
-// dropSent drops the oldest message, which the client may have; false if there is none. A connection is cut,
-// and is sent nothing more: it may not get more than it has room for. [MQTT-3.3.4-9]
-func (s *Session) dropSent() bool {
+// dropSent drops the oldest message, which the client may have, for the limit of a key; false if there is none. A connection
+// is cut, and is sent nothing more: it may not get more than it has room for. [MQTT-3.3.4-9]
+func (s *Session) dropSent(limit string) bool {
 	s.mu.Lock()
 	seq, ok := s.state.Queue.First()
-	var cut func()
+	var cut func(string)
 	if l := s.link; ok && l != nil && !l.cut {
 		l.cut, cut = true, l.to.Cut
 	}
@@ -326,7 +326,7 @@ func (s *Session) dropSent() bool {
 	}
 	s.mu.Unlock()
 	if cut != nil {
-		cut()
+		cut(limit)
 	}
 	return ok
 }

@@ -62,12 +62,24 @@ type committer struct {
 	checkpointDue  bool        // whatever the log has: so that damage is not read again
 	unrecorded     bool        // the log lacks changes: nothing is stored before a checkpoint has them
 	begun          bool        // the segment for that checkpoint is there
+	unended        trouble     // that a segment cannot be ended
+	unsaved        trouble     // that a checkpoint cannot be written
+	untrimmed      trouble     // that the log cannot be trimmed while nothing can be written
 	rollAbove      int64       // bytes of the current segment from which on it is tried again to end it
 	stamp          state.Time  // the last one in the log
 	lastCheckpoint int64       // its bytes
 	byMessages     *ranking    // of all sessions, where about as many messages are stored as may be; else nil
 	byBytes        *ranking    // the same of bytes
 }
+
+// A trouble is in the log when it begins, and when it is over: not as often as it is met.
+type trouble struct{ on atomic.Bool }
+
+// begins notes it; false if it has begun before.
+func (t *trouble) begins() bool { return !t.on.Swap(true) }
+
+// ends notes that it is over; false if there was none.
+func (t *trouble) ends() bool { return t.on.Swap(false) }
 
 // liveBytes counts for each segment the bytes of the messages that are still to be
 // delivered from it. Its methods may be called concurrently.

@@ -3,11 +3,13 @@ package sessions
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/broker/sessions/state"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/internal/testpart"
 )
@@ -33,6 +36,28 @@ type rig struct {
 	dropped map[string]int
 	segment int64 // bytes; 0: the default
 	damages []*statefile.Damage
+	disk    disk.FS // nil: that of the machine
+	said    said
+}
+
+// A said is a log in which lines can be counted.
+type said struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+// count is how often a text was said.
+func (s *said) count(text string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Count(s.buf.Bytes(), []byte(text))
 }
 
 func newRig(t *testing.T, limits Limits) *rig {
@@ -47,7 +72,7 @@ func (r *rig) open() {
 	r.t.Helper()
 	var err error
 	r.Store, err = Open(r.t.Context(), Options{
-		Dir: r.dir, Limits: r.limits, Logger: slog.New(slog.NewTextHandler(r.t.Output(), nil)), Now: r.now,
+		Dir: r.dir, Disk: r.disk, Limits: r.limits, Logger: slog.New(slog.NewTextHandler(io.MultiWriter(r.t.Output(), &r.said), nil)), Now: r.now,
 		Dropped: func(n int, reason string) { r.dropped[reason] += n }, segmentBytes: r.segment,
 		Damaged: func(d *statefile.Damage) { r.damages = append(r.damages, d) },
 	})
@@ -153,7 +178,7 @@ func receive(l *Link) (got []string) {
 
 // to is a receiver that takes everything.
 func to(window int) Receiver {
-	return Receiver{Window: window, V5: true, Wake: func() {}, Cut: func() {}, May: func(string) bool { return true }, Sent: func(byte, int) {}}
+	return Receiver{Window: window, V5: true, Wake: func() {}, Cut: func(string) {}, May: func(string) bool { return true }, Sent: func(byte, int) {}}
 }
 
 func show(s outgoing) string {
@@ -400,7 +425,11 @@ func TestTotalBoundMeetsWhoDoesNotAcknowledge(t *testing.T) {
 		bad, good := r.session("bad", 3600), r.session("good", 3600)
 		cuts := 0
 		client := to(4096)
-		client.Cut = func() { cuts++ }
+		client.Cut = func(limit string) {
+			if cuts++; limit != "sessions.totalMessages" {
+				t.Errorf("its connection is cut for %s", limit)
+			}
+		}
 		l := bad.Attach(client, 3600)
 		for range 100 {
 			r.mustPublish("x", 1, bad)
@@ -672,9 +701,9 @@ func TestDamagedRecords(t *testing.T) {
 func TestDamageUnderWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Limits{})
-	a := r.session("a", 3600)
+	a, second := r.session("a", 3600), r.session("b", 3600)
 	for i := range 20 {
-		r.mustPublish(strings.Repeat(fmt.Sprint(i%10), 100), 1, a)
+		r.mustPublish(strings.Repeat(fmt.Sprint(i%10), 100), 1, a, second)
 	}
 	path := filepath.Join(r.dir, "segment-00000001")
 	b, err := os.ReadFile(path)
@@ -692,6 +721,15 @@ func TestDamageUnderWay(t *testing.T) {
 	}
 	if n := r.Stats().Damaged; n != 4 || len(r.damages) != 1 || r.damages[0].Path != path || r.damages[0].Lost != 1 {
 		t.Errorf("%d damaged, reported %v; want 4, and the segment once", n, r.damages)
+	}
+	if got := receive(second.Attach(to(100), 3600)); len(got) != 16 {
+		t.Errorf("%d messages are left for the second session, want 16: %v", len(got), got)
+	}
+	if n := r.Stats().Damaged; n != 4 || r.dropped[DroppedDamaged] != 8 {
+		t.Errorf("%d records are damaged, and %d messages dropped for it: want 4, each for two sessions", n, r.dropped[DroppedDamaged])
+	}
+	if n := r.said.count("cannot be read"); n != 1 {
+		t.Errorf("%d lines in the log about one segment, want 1", n)
 	}
 }
 

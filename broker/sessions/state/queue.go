@@ -23,6 +23,7 @@ type Message struct {
 	position atomic.Uint64
 	users    atomic.Int32
 	body     atomic.Pointer[Body] // nil: it is in the log alone
+	lost     atomic.Bool          // it cannot be read
 }
 
 // NewMessage returns a message whose record is at ref.
@@ -56,6 +57,9 @@ func (m *Message) Body() *Body { return m.body.Load() }
 
 // SetBody puts the content into memory, or with nil out of it, and returns what was there.
 func (m *Message) SetBody(b *Body) *Body { return m.body.Swap(b) }
+
+// Lose notes that the message cannot be read. It returns whether that was known.
+func (m *Message) Lose() bool { return m.lost.Swap(true) }
 
 // A Body is the content of a message.
 type Body struct {
