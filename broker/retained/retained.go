@@ -38,6 +38,7 @@ type Store[M any] struct {
 	last    uint64    // the number of the newest arrival
 	due     dueHeap
 	sys     int              // messages whose topic begins with $
+	sysSize int64            // what they count for
 	bytes   int64            // of all messages and reservations
 	clients int64            // the same without those of the owner ""
 	owners  map[string]int64 // the same by owner, without ""
@@ -134,7 +135,7 @@ func (s *Store[M]) Put(m Message[M]) {
 	defer s.mu.Unlock()
 	e := entry[M]{message: m.Value, owner: m.Owner, size: m.Size}
 	if old, ok := s.byTopic[m.Topic]; ok {
-		s.endLocked(old)
+		s.endLocked(m.Topic, old)
 		e.number = old.number
 	} else {
 		s.last++
@@ -150,10 +151,16 @@ func (s *Store[M]) Put(m Message[M]) {
 	}
 	s.byTopic[m.Topic] = e
 	s.count(m.Owner, m.Size)
+	if m.Topic[0] == '$' {
+		s.sysSize += m.Size
+	}
 }
 
 // endLocked stops counting a message.
-func (s *Store[M]) endLocked(e entry[M]) {
+func (s *Store[M]) endLocked(topic string, e entry[M]) {
+	if topic[0] == '$' {
+		s.sysSize -= e.size
+	}
 	if e.due != nil {
 		heap.Remove(&s.due, e.due.index)
 	}
@@ -172,7 +179,7 @@ func (s *Store[M]) deleteLocked(topic string) {
 	if !ok {
 		return
 	}
-	s.endLocked(old)
+	s.endLocked(topic, old)
 	delete(s.byTopic, topic)
 	if topic[0] == '$' {
 		s.sys--
@@ -266,11 +273,11 @@ func (s *Store[M]) Count() int {
 	return len(s.byTopic) - s.sys
 }
 
-// Bytes is the memory of all messages, about.
+// Bytes is the memory of the messages that Count counts, about.
 func (s *Store[M]) Bytes() int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.bytes
+	return s.bytes - s.sysSize
 }
 
 // dueHeap orders messages by their end.
