@@ -15,6 +15,7 @@ type conn struct {
 	listener *Listener
 	session  atomic.Pointer[session] // nil before CONNECT is accepted
 	entry    *peers.Entry            // among all connections
+	greeted  atomic.Bool             // CONNACK is before whatever is sent from now on
 }
 
 // remote is the address of the client.

@@ -94,6 +94,9 @@ func (b *Broker) connect(c *conn) (err error) {
 	}
 	message.NoteWillExpiry(&p, willExpires)
 	s, err := b.accept(c, &p)
+	if errors.Is(err, errGaveWay) {
+		return err
+	}
 	present := false
 	if err == nil {
 		if present, err = b.resume(s, p.Connect.Clean); err != nil {
@@ -186,6 +189,9 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	return s, nil
 }
 
+// errGaveWay ends a connection that is closed already, and counted as that: while access control looked at its client it gave way.
+var errGaveWay = errors.New("it gave way to another connection before its client was known")
+
 // placeAt refuses a client where its address, or all but machines, have as many connections as they may, unless the
 // client takes over one of them.
 func (b *Broker) placeAt(c *conn, id access.Identity, info *access.ConnectInfo) error {
@@ -194,14 +200,19 @@ func (b *Broker) placeAt(c *conn, id access.Identity, info *access.ConnectInfo) 
 	}
 	c.entry.Known()
 	verdict := c.entry.Verdict()
-	if verdict == peers.Welcome {
+	switch {
+	case verdict == peers.Welcome:
 		return nil
+	case verdict.Refusal() != "":
+		return errGaveWay
 	}
 	b.mu.RLock()
 	old := b.sessions[info.ClientID]
 	b.mu.RUnlock()
 	if verdict != peers.TooFast && old != nil && old.id.Name == id.Name && (verdict == peers.Trial || old.conn.address() == c.address()) {
-		c.entry.Replace()
+		if !c.entry.Replace() {
+			return errGaveWay
+		}
 		return nil
 	}
 	if verdict == peers.TooFast {
@@ -317,6 +328,7 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 	if err := b.send(s.conn, &ack, ack.ConnackEncode); err != nil {
 		return fmt.Errorf("write CONNACK: %w", err)
 	}
+	s.conn.greeted.Store(true)
 	s.sub.Connect(s)
 	if s.link != nil { // nothing of the session comes before CONNACK
 		s.conn.SetSource(s.link)

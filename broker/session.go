@@ -171,9 +171,9 @@ func (s *session) waiting(most time.Duration) *transport.Waiting {
 	return s.pace.Waiting(most)
 }
 
-// disconnect ends a connection for a reason, which an MQTT 5 client gets.
+// disconnect ends a connection for a reason, which an MQTT 5 client gets, unless it is still to get CONNACK. [MQTT-3.14.0-1]
 func (b *Broker) disconnect(c *conn, code packets.Code) {
-	if s := c.session.Load(); s != nil && s.v5 && c.End(code.Code) {
+	if s := c.session.Load(); s != nil && s.v5 && c.End(code.Code) && c.greeted.Load() {
 		frame, err := answer.Disconnect(s.takes(), code)
 		_ = b.write(c, frame, err) // a connection that has ended needs no reason
 	}

@@ -288,7 +288,7 @@ func (p *Entry) Progress(to Stage) {
 }
 
 // Known says that the client of the connection has said who it is, and that access control lets it in: the connection gives way
-// to no other one any more.
+// to no other one any more, unless it is on trial or too many. One that has given way has a verdict that says so.
 func (p *Entry) Known() {
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
@@ -296,15 +296,16 @@ func (p *Entry) Known() {
 }
 
 // Replace makes a connection with the verdict TooMany or Trial a Welcome one: it replaces another one of
-// its address, which is about to leave.
-func (p *Entry) Replace() {
+// its address, which is about to leave. It returns false where the connection has given way meanwhile.
+func (p *Entry) Replace() bool {
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
-	if p.left { // it gave way meanwhile
-		return
+	if p.left {
+		return false
 	}
 	p.endTrial()
 	p.welcome()
+	return true
 }
 
 // Machine says that the connection is that of a machine of Colony. One that has proved it counts for no address.
