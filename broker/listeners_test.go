@@ -21,6 +21,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/limits"
 )
 
 // certificate writes a new certificate for 127.0.0.1 and its key, and returns its number.
@@ -190,4 +191,27 @@ func TestFailedUpgradeIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "it is logged", func() bool { return log.has("level=DEBUG", "listener=wss", "TLS handshake error") })
+}
+
+// A client that does not end the request of its WebSocket in time is counted as one that was too slow to connect, over TLS too.
+func TestSlowUpgradeIsCounted(t *testing.T) {
+	t.Parallel()
+	for _, w := range ways {
+		if !w.web {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			s := attackedAs(t, w, free{}, limits.Limits{ConnectTimeout: 200 * time.Millisecond})
+			var c net.Conn = s.socket()
+			if w.tls {
+				c = tls.Client(c, s.tls)
+			}
+			defer c.Close()                                                                //nolint:errcheck // the broker has closed it
+			if _, err := c.Write([]byte("GET /mqtt HTTP/1.1\r\n")); err != nil && !w.tls { // the handshake may be too slow as well
+				t.Fatal(err)
+			}
+			until(t, "it is counted", func() bool { return metric(t, s.reg, "refused_total", "timeout") == 1 })
+		})
+	}
 }

@@ -25,8 +25,9 @@ import (
 	"github.com/colonyfleet/colony/internal/refusals"
 )
 
-// left is how the reasons end of WebSocket clients that have left in a handshake, as net/http says them, or that gave way.
-var left = []string{io.EOF.Error(), syscall.ECONNRESET.Error(), syscall.EPIPE.Error(), net.ErrClosed.Error()}
+// left is how the reasons end of WebSocket clients that have left in a handshake, as net/http says them, or that gave way, or whose
+// time was over, which counts as such.
+var left = []string{"i/o timeout", io.EOF.Error(), syscall.ECONNRESET.Error(), syscall.EPIPE.Error(), net.ErrClosed.Error()}
 
 // Options configure a Door. All but Listen are required.
 type Options struct {
@@ -83,15 +84,12 @@ func (d *Door) Open(ctx context.Context, spec listen.Spec) (*Listener, error) {
 			d.o.Refused.Warn("origin", netaddr.Network(remote), origin, "connect refused: pages of this origin may not connect, see origins of the listener", "listener", spec.Name, "remote", remote, "origin", origin)
 		},
 		TLSFailed: func(remote, why string) {
-			ends := func(with string) bool { return strings.HasSuffix(why, with) }
-			switch {
-			case ends("i/o timeout"):
-				d.o.Metrics.Refused("connect", "timeout")
-			case !slices.ContainsFunc(left, ends):
+			if !slices.ContainsFunc(left, func(with string) bool { return strings.HasSuffix(why, with) }) {
 				d.tlsFailed(spec.Name, remote, why)
 			}
 		},
-		Unread: func(err error) { log.Error("certificate not read", "err", err) },
+		TimedOut: func() { d.o.Metrics.Refused("connect", "timeout") },
+		Unread:   func(err error) { log.Error("certificate not read", "err", err) },
 	})
 	if err != nil {
 		return nil, err

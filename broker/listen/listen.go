@@ -44,6 +44,9 @@ type Options struct {
 	// OriginRefused, if set, gets of each page that may not connect over WebSocket who it was, host:port, and its origin. It is
 	// called concurrently.
 	OriginRefused func(remote, origin string)
+	// TimedOut, if set, is called for each WebSocket that has ended without its beginning after Upgrade or more. It is called
+	// concurrently.
+	TimedOut func()
 	// Enter is required for TLS and for a WebSocket. It counts a connection before its beginning, and says whether
 	// there is room for it; if not, it is closed. The entry is left when the connection has ended before
 	// Accept has returned it, see Entered.

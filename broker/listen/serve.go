@@ -31,7 +31,7 @@ func Serve(ctx context.Context, s *Spec, o Options) (net.Listener, error) {
 		l = tls.NewListener(l, noting(secure))
 	}
 	if s.Network == WS {
-		l = websocket.Listen(l, websocket.Options{Timeout: o.Upgrade, MaxBytes: o.MaxBytes, Origins: s.Origins, Logger: o.Logger, TLSFailed: o.TLSFailed, OriginRefused: o.OriginRefused})
+		l = websocket.Listen(l, websocket.Options{Timeout: o.Upgrade, MaxBytes: o.MaxBytes, Origins: s.Origins, Logger: o.Logger, TLSFailed: o.TLSFailed, OriginRefused: o.OriginRefused, TimedOut: o.TimedOut})
 	}
 	return l, nil
 }

@@ -49,6 +49,9 @@ type Options struct {
 	TLSFailed func(remote, why string)
 	// OriginRefused, if set, gets of each page that may not connect who it was, host:port, and its origin. It is called concurrently.
 	OriginRefused func(remote, origin string)
+	// TimedOut, if set, is called for each connection that has ended without its upgrade after Timeout or more. It is called
+	// concurrently.
+	TimedOut func()
 }
 
 // An errorLog has what the HTTP server says of its clients.
@@ -82,7 +85,7 @@ func Listen(l net.Listener, o Options) *Listener {
 	}
 	w.server = &http.Server{
 		Handler: w, ReadHeaderTimeout: o.Timeout, IdleTimeout: o.Timeout, MaxHeaderBytes: 16 << 10,
-		ErrorLog: log.New(errorLog{o}, "", 0),
+		ErrorLog: log.New(errorLog{o}, "", 0), ConnState: o.watch(),
 	}
 	w.server.SetKeepAlivesEnabled(false) // who asks for anything else is not counted among the clients, and leaves
 	w.wg.Go(func() {
@@ -90,6 +93,27 @@ func Listen(l net.Listener, o Options) *Listener {
 		w.shut()
 	})
 	return w
+}
+
+// watch returns what tells the end of connections that took too long.
+func (o Options) watch() func(net.Conn, http.ConnState) {
+	if o.TimedOut == nil {
+		return nil
+	}
+	var begun sync.Map // when connections began that are not upgraded, by connection
+	return func(c net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			begun.Store(c, time.Now())
+		case http.StateHijacked:
+			begun.Delete(c)
+		case http.StateClosed:
+			if at, ok := begun.LoadAndDelete(c); ok && time.Since(at.(time.Time)) >= o.Timeout {
+				o.TimedOut()
+			}
+		case http.StateActive, http.StateIdle:
+		}
+	}
 }
 
 // checkOrigin reports whether the page that a request comes from may connect, and says so where it may not.
