@@ -1,6 +1,9 @@
 package rollout
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // A Gate is a question about the world that a revision spreads in, such as how many requests fail. While one does not pass, no site is admitted, and
 // no wave ends.
@@ -16,8 +19,8 @@ type Gate struct {
 // Within returns why a number does not pass; "" if it does.
 func (g *Gate) Within(v float64) string {
 	switch {
-	case v != v:
-		return "the answer is no number"
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "the answer is no finite number"
 	case g.Min != nil && v < *g.Min:
 		return fmt.Sprintf("it is %g, and at least %g passes", v, *g.Min)
 	case g.Max != nil && v > *g.Max:

@@ -41,7 +41,12 @@ type Plan struct {
 	AtOnce         int
 	// Gates hold the rollout while one of them does not pass.
 	Gates []Gate
+	// Deadline is how long a site that is online may take until it runs the revision. 0: DefaultDeadline.
+	Deadline time.Duration
 }
+
+// DefaultDeadline is how long a site that is online may take where no plan says it.
+const DefaultDeadline = time.Hour
 
 // A Site is one that a revision is meant for.
 type Site struct {
@@ -228,9 +233,9 @@ func (p Plan) pass(d *Decision, g Progress, now time.Time) bool {
 		d.State = Paused
 		d.Reason = fmt.Sprintf("%s: it works at none of its sites, and %s failed: resume to go on with that, or abort", name, sites(c.Failed))
 		return false
-	case c.Healthy == 0 && c.Away > 0:
+	case c.Healthy == 0 && c.Away > 0 && g.Promoted <= d.Wave:
 		d.Settled = time.Time{}
-		d.Reason = fmt.Sprintf("%s: all of its %s are offline, so that nothing is known of the revision", name, sites(c.Away))
+		d.Reason = fmt.Sprintf("%s: all of its %s are offline, so that nothing is known of the revision: wait, or promote to begin the next one", name, sites(c.Away))
 		return false
 	case c.Sites() == c.Conflict: // nothing to learn from it
 		follow := Total(g.Counts[min(d.Wave+1, len(g.Counts)):])

@@ -199,6 +199,17 @@ func TestSitesThatAreOfflineHoldNobodyUp(t *testing.T) {
 	s.want(Done, 1, 0, "2 sites offline")
 }
 
+// A person goes on although a first wave is away for good.
+func TestAWaveThatIsAwayMayBePromoted(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, Plan{Waves: []Wave{{Percent: 10}, {Percent: 100}}}, 1, 9)
+	s.want(Running, 0, 1, "")
+	s.become(0, func(c *Counts) { c.Moving, c.Away = 0, 1 })
+	s.after(24*time.Hour).want(Running, 0, 0, "promote to begin the next one")
+	s.g.Promoted = 1
+	s.want(Running, 1, 9, "")
+}
+
 func TestRateAndNumberAtOnce(t *testing.T) {
 	t.Parallel()
 	g := Progress{State: Running, Counts: []Counts{{Waiting: 100, Moving: 3}}}
@@ -329,10 +340,11 @@ func TestWithin(t *testing.T) {
 		{Gate{Min: &least, Max: &most}, 1, ""},
 		{Gate{Min: &least, Max: &most}, 2, ""},
 		{Gate{Max: &most}, -1e9, ""},
-		{Gate{Min: &least}, math.Inf(1), ""},
+		{Gate{Min: &least}, math.Inf(1), "no finite number"},
+		{Gate{Max: &most}, math.Inf(-1), "no finite number"},
 		{Gate{Min: &least}, 0.5, "at least 1"},
 		{Gate{Max: &most}, 2.5, "it is 2.5, and at most 2"},
-		{Gate{Max: &most}, math.NaN(), "no number"},
+		{Gate{Max: &most}, math.NaN(), "no finite number"},
 	} {
 		if got := c.gate.Within(c.v); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%v: %q, want %q", c.v, got, c.want)

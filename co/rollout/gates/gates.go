@@ -156,9 +156,10 @@ func (a *Asker) query(ctx context.Context, s *Source, g *rollout.Gate, _ rollout
 		return "", err
 	}
 	var answer struct {
-		Status string `json:"status"`
-		Error  string `json:"error"`
-		Data   struct {
+		Status   string   `json:"status"`
+		Error    string   `json:"error"`
+		Warnings []string `json:"warnings"`
+		Data     struct {
 			Type   string          `json:"resultType"`
 			Result json.RawMessage `json:"result"`
 		} `json:"data"`
@@ -166,15 +167,21 @@ func (a *Asker) query(ctx context.Context, s *Source, g *rollout.Gate, _ rollout
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Status != "success" {
 		return "", fmt.Errorf("it is none of Prometheus: %s", shortened(string(body)))
 	}
+	if len(answer.Warnings) > 0 { // of a part of the data that is away, for example
+		return "", fmt.Errorf("Prometheus warns of the result: %s", shortened(strings.Join(answer.Warnings, "; ")))
+	}
 	var list []sample
 	switch answer.Data.Type {
 	case "vector":
 		var series []struct {
-			Value sample `json:"value"`
+			Value *sample `json:"value"`
 		}
 		err = json.Unmarshal(answer.Data.Result, &series)
 		for _, one := range series {
-			list = append(list, one.Value)
+			if one.Value == nil {
+				return "", errors.New("the query yields a series without a number, such as a native histogram: want one that yields numbers, as histogram_quantile does")
+			}
+			list = append(list, *one.Value)
 		}
 	case "scalar":
 		list = make([]sample, 1)

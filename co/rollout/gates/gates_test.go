@@ -59,7 +59,7 @@ func TestPrometheus(t *testing.T) {
 		"vector(1.5)": {}, "1.5": {}, "vector(1) or label_replace(vector(2), \"a\", \"b\", \"\", \"\")": {},
 		"vector(2.5)": {Reason: "it is 2.5, and at most 2 passes"}, "0": {Reason: "it is 0, and at least 1 passes"},
 		"vector(1) or label_replace(vector(3), \"a\", \"b\", \"\", \"\")": {Reason: "it is 3"},
-		"0/0":            {Reason: "no number"},
+		"0/0":            {Reason: "no finite number"},
 		"absent_metric":  {Reason: "the query yields no series", Unknown: true},
 		"sum(":           {Reason: "400 Bad Request", Unknown: true},
 		"vector(1)[1m:]": {Reason: `a result of type "matrix"`, Unknown: true},
