@@ -81,7 +81,7 @@ func show(env *command.Env) *cobra.Command {
 				return err
 			}
 			if err := env.Fields("Fleet", string(r.Fleet), "Revision", strconv.FormatInt(r.Revision, 10), "App", version(r.App, r.Version), "Commit", r.Commit,
-				"State", string(r.State), "Reason", r.Reason, "By", r.By, "Created", output.At(&r.Created), "Changed", output.At(&r.Changed)); err != nil {
+				"State", string(r.State), "Reason", r.Reason, "Problem", r.Problem, "By", r.By, "Created", output.At(&r.Created), "Changed", output.At(&r.Changed)); err != nil {
 				return err
 			}
 			env.Printf("")

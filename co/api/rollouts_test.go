@@ -123,12 +123,44 @@ func TestAFailedRolloutByTheAPI(t *testing.T) {
 	if r.State != rollout.Aborted || r.By != "me" {
 		t.Errorf("%+v", r)
 	}
+	// The return goes on, and is not taken back by whoever asks for it a second time.
+	w.digestOf("greeting", "1.0.0")
+	for _, again := range []string{"/rollout/abort", "/revert"} {
+		var body any
+		if again == "/rollout/abort" {
+			body = map[string]any{"rollback": true}
+		}
+		w.do(http.MethodPost, fleetPath+again, body).fails(http.StatusConflict, "returns to what revision 1 ran already")
+	}
 	if back := w.digestOf("greeting", "1.0.0"); back != digest {
 		t.Errorf("the digest after the return is %s, before it was %s", back, digest)
 	}
 	w.reports(digest, "1.0.0", lifecycle.Updating, lifecycle.Installed)
 	if r = w.rolloutIs(rollout.Done); r.Revision != 3 {
 		t.Errorf("revision %d", r.Revision)
+	}
+}
+
+// TestANameOfTheFleet is not that of a deployment which a site makes for itself; and a return leaves targets and strategy as they are.
+func TestANameOfTheFleet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.importApps()
+	w.fleet()
+	w.connect()
+	w.do(http.MethodPut, fleetPath, hello("1.0.0", map[string]any{"targets": map[string]any{"sites": []string{"home"}}})).into(http.StatusOK, nil)
+	w.digestOf("greeting", "1.0.0")
+	own := map[string]any{"site": "home", "name": "greeting", "app": "hello"}
+	w.do(http.MethodPost, "/api/v1/deployments", own).fails(http.StatusConflict, "of the fleet deployment of that name")
+	own["name"] = "other"
+	w.do(http.MethodPost, "/api/v1/deployments", own).into(http.StatusCreated, nil)
+
+	var f rollouts.FleetDeployment
+	strategy := map[string]any{"targets": map[string]any{"sites": []string{"*"}, "except": []string{"nobody"}}, "strategy": map[string]any{"sitesPerMinute": 7}}
+	w.do(http.MethodPut, fleetPath, hello("1.1.0", strategy)).into(http.StatusOK, nil)
+	w.do(http.MethodPost, fleetPath+"/revert", map[string]any{"to": 1}).into(http.StatusOK, &f)
+	if c := f.Content; c.Application.Version != "1.0.0" || len(c.Targets.Except) != 1 || c.Strategy.SitesPerMinute != 7 {
+		t.Errorf("the return says %+v", c)
 	}
 }
 

@@ -129,6 +129,9 @@ func (a *API) create(ctx context.Context, in NewDeployment) (fleet.Deployment, e
 		return fleet.Deployment{}, problem.At("body.name", err)
 	}
 	audit.Note(ctx, fmt.Sprintf("deployment %s/%s", site, name))
+	if claims, err := a.opts.Sites.Rollouts.Store.Claims(ctx, name, site); err != nil || claims {
+		return fleet.Deployment{}, cmp.Or(err, protocol.Errorf(protocol.Conflict, "site %s has a deployment %s of the fleet deployment of that name: choose another name, or except the site there", site, name))
+	}
 	app, err := a.application(ctx, in.App, in.Version)
 	if err != nil {
 		return fleet.Deployment{}, err

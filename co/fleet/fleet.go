@@ -290,7 +290,8 @@ const (
 	RolloutPromoted = "rollout_promoted"
 	RolloutAborted  = "rollout_aborted"
 	RolloutDone     = "rollout_done"
-	RolloutRefused  = "rollout_refused" // nothing of the revision was published
+	RolloutRefused  = "rollout_refused"  // nothing of the revision was published
+	RolloutConflict = "rollout_conflict" // a site's own deployment has the name
 )
 
 // NoProblem is the message of a SiteProblem or a NodeProblem that is over.
@@ -306,7 +307,7 @@ var EventKinds = []string{
 	string(protocol.ClientConnected), string(protocol.ClientDisconnected), string(protocol.ClientsChanged), string(protocol.CommandTaken), string(protocol.CommandResult),
 	DataRulesChanged, DataRulesInvalid, DevicesChanged, DataDropped,
 	ProposalOpened, ProposalConfirmed, ProposalSuperseded, ProposalWithdrawn,
-	RolloutStarted, RolloutWave, RolloutPaused, RolloutHeld, RolloutResumed, RolloutPromoted, RolloutAborted, RolloutDone, RolloutRefused,
+	RolloutStarted, RolloutWave, RolloutPaused, RolloutHeld, RolloutResumed, RolloutPromoted, RolloutAborted, RolloutDone, RolloutRefused, RolloutConflict,
 	DesiredEpochRaised, DesiredPositionRefused, NodeReturned, SiteRemoved, SiteKept,
 }
 

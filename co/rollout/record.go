@@ -11,7 +11,9 @@ import (
 type Rollout struct {
 	Fleet    protocol.DeploymentName `json:"fleet" doc:"name of the fleet deployment"`
 	Revision int64                   `json:"revision" doc:"1 is the first of the fleet deployment"`
-	Digest   string                  `json:"digest" doc:"of what the files say: equal ones ask for the same"`
+	Digest   string                  `json:"digest" doc:"of what runs at its sites: equal ones run the same"`
+	Asks     string                  `json:"-"` // digest of that and of the targets
+	Problem  string                  `json:"problem,omitempty" doc:"why its sites cannot be found anew: those that it has stay; absent: they can"`
 	App      string                  `json:"app,omitempty"`
 	Version  string                  `json:"appVersion,omitempty"`
 	Commit   string                  `json:"commit" doc:"of the deployments repo that made it"`

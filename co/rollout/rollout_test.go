@@ -199,7 +199,7 @@ func TestSitesThatAreOfflineHoldNobodyUp(t *testing.T) {
 	s.want(Done, 1, 0, "2 sites offline")
 }
 
-// A person goes on although a first wave is away for good.
+// A person goes on although all of a first wave is offline.
 func TestAWaveThatIsAwayMayBePromoted(t *testing.T) {
 	t.Parallel()
 	s := simulate(t, Plan{Waves: []Wave{{Percent: 10}, {Percent: 100}}}, 1, 9)

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -29,7 +30,14 @@ type Store interface {
 	Rollouts(ctx context.Context, name protocol.DeploymentName, p fleet.Page) ([]rollout.Rollout, string, error)
 	Sites(ctx context.Context, name protocol.DeploymentName, state rollout.SiteState, p fleet.Page) ([]rollout.Member, string, error)
 	Act(ctx context.Context, name protocol.DeploymentName, a rollout.Action, seen rollout.Seen, by string) (rollout.Rollout, error)
-	// Earlier returns the last complete revision that asks for something else than the current one; 0: there is none.
+	Revisions
+}
+
+// Revisions are what the record has of revisions and of who has them.
+type Revisions interface {
+	// Claims reports whether a site has, or is to have, a fleet deployment of a name.
+	Claims(ctx context.Context, name protocol.DeploymentName, site protocol.SiteID) (bool, error)
+	// Earlier returns the last complete revision that runs something else than the current one; 0: there is none.
 	Earlier(ctx context.Context, name protocol.DeploymentName) (revision int64, err error)
 	Source(ctx context.Context, name protocol.DeploymentName, revision int64) (source []byte, commit string, err error)
 }
@@ -298,5 +306,5 @@ func (r *routes) sites(ctx context.Context, in *struct {
 // by returns who asks: whose token it is, or where none is wanted, who the request says.
 func by(ctx context.Context, said string) string {
 	p, _ := access.From(ctx)
-	return cmp.Or(p.Name, said)
+	return cmp.Or(p.Name, strings.Join(strings.Fields(said), " "))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/colonyfleet/colony/co/api/form"
@@ -286,15 +287,35 @@ func (r *routes) earlier(ctx context.Context, name protocol.DeploymentName) (int
 	return revision, err
 }
 
-// returnable returns the files of a revision, which would be accepted.
+// returnable returns the files of a revision, which would be accepted, with the targets and the strategy that there are now: no site is
+// to come or go by a return.
 func (r *routes) returnable(ctx context.Context, name protocol.DeploymentName, revision int64) (files fleetfile.Files, err error) {
 	raw, _, err := r.o.Store.Source(ctx, name, revision)
 	if err != nil {
 		return files, err
 	}
-	if files, err = fleetfile.Decode(raw); err == nil {
-		_, err = r.o.Plan(ctx, name, files)
+	if files, err = fleetfile.Decode(raw); err != nil {
+		return files, err
 	}
+	now, err := r.read(ctx, name)
+	if err != nil && now.files == nil {
+		return files, err
+	}
+	if now.file != nil {
+		before, err := fleetfile.Parse(name, []byte(files.File))
+		if err != nil {
+			return files, err
+		}
+		if !reflect.DeepEqual(before.Targets, now.file.Targets) || !reflect.DeepEqual(before.Strategy, now.file.Strategy) {
+			before.Targets, before.Strategy = now.file.Targets, now.file.Strategy
+			file, err := before.Marshal()
+			if err != nil {
+				return files, err
+			}
+			files.File = string(file)
+		}
+	}
+	_, err = r.o.Plan(ctx, name, files)
 	return files, err
 }
 

@@ -29,20 +29,27 @@ type Store interface {
 
 // A Recorder records which revisions there are, and for which sites.
 type Recorder interface {
+	Members
 	Begin(ctx context.Context, v rolloutdb.Revision) (revision int64, err error)
 	Accept(ctx context.Context, v rolloutdb.Revision, revision int64) error
 	Refuse(ctx context.Context, name protocol.DeploymentName, revision int64, reason string) error
-	Join(ctx context.Context, name protocol.DeploymentName, sites []rollout.Placed, completed int64, open bool) (changed bool, err error)
+	Restate(ctx context.Context, v rolloutdb.Revision, revision int64) (changed bool, err error)
+	SetProblem(ctx context.Context, name protocol.DeploymentName, revision int64, problem string) error
+	Removed(ctx context.Context, name protocol.DeploymentName) error
+}
+
+// Members records which sites a fleet deployment has.
+type Members interface {
+	Join(ctx context.Context, name protocol.DeploymentName, j rolloutdb.Join) (changed bool, err error)
 	Conflicts(ctx context.Context, name protocol.DeploymentName, sites []protocol.SiteID) error
 	Completed(ctx context.Context, name protocol.DeploymentName) (revision int64, err error)
-	Removed(ctx context.Context, name protocol.DeploymentName) error
 }
 
 // A Progress records how far rollouts have come.
 type Progress interface {
 	Open(ctx context.Context) ([]rollout.Rollout, error)
 	Unfinished(ctx context.Context) ([]rollout.Rollout, error)
-	Observe(ctx context.Context, r *rollout.Rollout, waves int) (counts []rollout.Counts, recent int, now time.Time, err error)
+	Observe(ctx context.Context, r *rollout.Rollout, plan *rollout.Plan) (counts []rollout.Counts, recent int, now time.Time, err error)
 	Advance(ctx context.Context, r *rollout.Rollout, d rollout.Decision) (admitted int, err error)
 }
 
@@ -229,7 +236,7 @@ func (d *Driver) Tick(ctx context.Context) error {
 	changed := false
 	for i := range open {
 		r, plan := &open[i], plans[i]
-		counts, recent, now, err := d.o.Store.Observe(ctx, r, len(plan.Waves))
+		counts, recent, now, err := d.o.Store.Observe(ctx, r, &plan)
 		if err != nil {
 			return err
 		}
@@ -277,7 +284,7 @@ func (d *Driver) look(ctx context.Context) error {
 		return err
 	}
 	for i := range unfinished {
-		if _, _, _, err := d.o.Store.Observe(ctx, &unfinished[i], 0); err != nil {
+		if _, _, _, err := d.o.Store.Observe(ctx, &unfinished[i], &rollout.Plan{}); err != nil {
 			return err
 		}
 	}

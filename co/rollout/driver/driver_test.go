@@ -1173,11 +1173,19 @@ func TestRevisionNumberThatMeansAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	files.File, files.App = strings.ReplaceAll(files.File, "1.0.0", "1.1.0"), strings.ReplaceAll(files.App, "1.0.0", "1.1.0")
-	source, digest, err := files.Encode()
+	source, err := files.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.db.Exec(t.Context(), `update rollouts set digest = $1, source = $2, commit = $3, app_version = '1.1.0' where fleet = 'meter'`, digest, source, commitName(2)); err != nil {
+	parsed, err := fleetfile.Parse("meter", []byte(files.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	digests, err := files.Digests(parsed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.db.Exec(t.Context(), `update rollouts set digest = $1, asks = $4, source = $2, commit = $3, app_version = '1.1.0' where fleet = 'meter'`, digests.Content, source, commitName(2), digests.Asks); err != nil {
 		t.Fatal(err)
 	}
 	w.commit(map[string]string{fleetfile.Path("meter"): files.File})
@@ -1209,17 +1217,217 @@ func TestWhatWasStoppedStaysSo(t *testing.T) {
 			w.reaches(2, rollout.Running, "promote")
 			w.act(action)
 			w.set(file("1.1.0", all, ""))
-			w.reaches(3, rollout.Paused, "resume to")
+			if action == rollout.Abort {
+				w.reaches(3, rollout.Paused, "resume to")
+			}
 			if err := w.driver.Tick(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			w.wantGiven(map[string]int{"1.0.0": 19, "1.1.0": 1})
 			w.set(file("1.2.0", all, ""))
 			if action == rollout.Pause { // nobody has said that it may go on
-				w.reaches(4, rollout.Paused, "paused by a person, before this revision")
+				w.reaches(3, rollout.Paused, "paused by a person, before this revision")
 				w.act(rollout.Resume)
 			}
 			w.eventually("another version spreads", func() bool { return w.given()["1.2.0"] == 20 })
 		})
 	}
+}
+
+// TestAStrategyIsNoRevision changes how a revision spreads, and how its file is written, while it spreads: it goes on where it was, by the new strategy.
+func TestAStrategyIsNoRevision(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 20)
+	w.set(file("1.0.0", all, threeWaves))
+	w.reaches(1, rollout.Running, "wave 1 of 3 works: promote")
+	w.set("# a remark\n" + file("1.0.0", `{"sites": ["*"]}`, "    waves:\n      - {percent: 5}\n      - {percent: 50, approval: true}\n      - {percent: 100}\n"))
+	w.reaches(1, rollout.Running, "wave 2 of 3 works: promote")
+	w.wantGiven(map[string]int{"1.0.0": 10})
+	w.set(file("1.0.0", all, ""))
+	w.reaches(1, rollout.Done, "")
+	w.wantGiven(map[string]int{"1.0.0": 20})
+	w.set(file("1.0.0", all, threeWaves))
+	w.set(file("1.1.0", all, threeWaves))
+	w.reaches(2, rollout.Running, "wave 1 of 3 works: promote")
+	if n := len(w.events(fleet.RolloutStarted)); n != 2 {
+		t.Errorf("%d rollouts have begun, want 2", n)
+	}
+}
+
+// TestWiderTargets has sites come by another target: those that run the revision are not tried anew, and the others get it in waves.
+func TestWiderTargets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 20)
+	w.set(file("1.0.0", `{sites: [site-000, site-001]}`, ""))
+	w.reaches(1, rollout.Done, "")
+	w.wantGiven(map[string]int{"1.0.0": 2})
+	w.set(file("1.0.0", all, threeWaves))
+	w.reaches(2, rollout.Running, "promote")
+	if n := w.given()["1.0.0"]; n < 2 || n > 4 {
+		t.Errorf("%d sites have it after the first wave, want the two that had it, and at most two more", n)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range []protocol.SiteID{"site-000", "site-001"} {
+		if got := w.sites[id].versions; len(got) != 1 {
+			t.Errorf("%s was given %v", id, got)
+		}
+	}
+}
+
+// events returns the messages of the events of a kind.
+func (w *world) events(kind string) (list []string) {
+	w.t.Helper()
+	w.eventually("events are there", func() bool {
+		found, err := w.store.Events(w.t.Context(), fleet.EventFilter{Newest: true, Kinds: []string{kind}})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		list = nil
+		for i := range found {
+			list = append(list, found[i].Message)
+		}
+		return len(list) > 0
+	})
+	return list
+}
+
+// TestAGroupThatLosesASiteForAMoment takes the canary out of its group, and puts it back: it has the revision that it ran.
+func TestAGroupThatLosesASiteForAMoment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 6)
+	group := func(sites ...string) {
+		set, err := siteset.Parse(sites)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.mu.Lock()
+		w.groups["canary"] = set
+		w.mu.Unlock()
+	}
+	group("site-004", "site-005")
+	targets := `{sites: [site-000, site-001], groups: [canary]}`
+	w.set(file("1.0.0", targets, ""))
+	w.reaches(1, rollout.Done, "")
+	w.set(file("1.1.0", targets, "    waves: [{group: canary, approval: true}, {percent: 100}]\n"))
+	w.reaches(2, rollout.Running, "promote")
+	w.wantGiven(map[string]int{"1.0.0": 2, "1.1.0": 2})
+	group("site-005")
+	w.eventually("it has left", func() bool {
+		list, err := w.rollouts.Members(t.Context(), "meter")
+		return err == nil && slices.ContainsFunc(list, func(m rollout.Member) bool { return m.Site == "site-004" && m.State == rollout.SiteLeft })
+	})
+	group("site-004", "site-005")
+	w.eventually("it is healthy", func() bool {
+		list, err := w.rollouts.Members(t.Context(), "meter")
+		return err == nil && slices.ContainsFunc(list, func(m rollout.Member) bool {
+			return m.Site == "site-004" && m.State == rollout.SiteHealthy && m.Revision == 2
+		})
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got := w.sites["site-004"].versions; slices.Contains(got[1:], "1.0.0") {
+		t.Errorf("it was sent back: %v", got)
+	}
+}
+
+// TestASiteThatSaysNothing is online, and never reports the revision: after the deadline of the strategy it has failed.
+func TestASiteThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3)
+	w.outcome = func(id protocol.SiteID, version string) lifecycle.State {
+		if id == "site-001" && version == "1.1.0" {
+			return ""
+		}
+		return lifecycle.Installed
+	}
+	w.set(file("1.0.0", all, ""))
+	w.reaches(1, rollout.Done, "")
+	w.set(file("1.1.0", all, "    deadline: 1s\n"))
+	w.reaches(2, rollout.Paused, "1 site failed")
+	list, _, err := w.rollouts.Sites(t.Context(), "meter", rollout.SiteFailed, fleet.Page{})
+	if err != nil || len(list) != 1 || list[0].Site != "site-001" || !strings.Contains(list[0].Reason, "not running the revision 1s after it could") {
+		t.Errorf("failed are %+v, %v", list, err)
+	}
+	w.act(rollout.Resume)
+	w.reaches(2, rollout.Done, "1 site failed")
+}
+
+// TestAFailureWhileItIsPaused comes after a person has paused the rollout: to resume it does not accept what the person has not seen.
+func TestAFailureWhileItIsPaused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 20)
+	w.set(file("1.0.0", all, ""))
+	w.reaches(1, rollout.Done, "")
+	w.set(file("1.1.0", all, "    waves: [{percent: 20, bake: 1h}, {percent: 100}]\n"))
+	w.reaches(2, rollout.Running, "watched")
+	w.act(rollout.Pause)
+	w.mu.Lock()
+	var failed protocol.SiteID
+	for id, s := range w.sites {
+		if s.versions[len(s.versions)-1] == "1.1.0" {
+			failed = id
+			e := protocol.SiteEntry{Deployment: "meter", Digest: s.digests["meter"]}
+			w.status(t.Context(), id, s, &e, &protocol.DeploymentSpec{App: "meter", AppVersion: "1.1.0"}, lifecycle.Failed)
+			break
+		}
+	}
+	w.mu.Unlock()
+	w.eventually("it failed", func() bool { return rollout.Total(w.rollout().Waves).Failed == 1 })
+	w.act(rollout.Resume)
+	r := w.reaches(2, rollout.Paused, "1 site failed, and 0 may")
+	if total := rollout.Total(r.Waves); total.Accepted != 0 {
+		t.Errorf("%s failed, and is accepted: %+v", failed, total)
+	}
+}
+
+// TestAnOwnDeploymentThatComesLater is committed by hand where the fleet deployment runs: it is reported, and what runs stays until one of both
+// is removed.
+func TestAnOwnDeploymentThatComesLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3)
+	w.set(file("1.0.0", all, ""))
+	w.reaches(1, rollout.Done, "")
+	const path = "deployments/site-001/meter/deployment.yaml"
+	w.commit(map[string]string{path: strings.ReplaceAll(ownDeployment, "SITE", "site-001")})
+	if got := w.events(fleet.RolloutConflict); len(got) != 1 || !strings.Contains(got[0], "site-001 (what runs there is that of the fleet deployment)") {
+		t.Errorf("events %q", got)
+	}
+	w.set(file("1.1.0", all, ""))
+	w.reaches(2, rollout.Done, "1 site with a deployment of their own")
+	w.wantGiven(map[string]int{"1.0.0": 1, "1.1.0": 2})
+	w.commit(map[string]string{path: ""})
+	w.wantGiven(map[string]int{"1.1.0": 3})
+	// Where the site is excepted, its own deployment takes over.
+	w.commit(map[string]string{path: strings.ReplaceAll(ownDeployment, "SITE", "site-001")})
+	w.eventually("it is a conflict", func() bool { return rollout.Total(w.rollout().Waves).Conflict == 1 })
+	w.set(file("1.1.0", `{sites: ["*"], except: [site-001]}`, ""))
+	w.wantGiven(map[string]int{"1.9.0": 1, "1.1.0": 2})
+}
+
+// TestAGroupThatIsNotThere is deleted while a fleet deployment names it: nobody leaves, and the rollout says what is wrong.
+func TestAGroupThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3)
+	set, err := siteset.Parse([]string{"*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	w.groups["north"] = set
+	w.mu.Unlock()
+	w.set(file("1.0.0", `{groups: [north]}`, ""))
+	w.reaches(1, rollout.Done, "")
+	w.mu.Lock()
+	delete(w.groups, "north")
+	w.mu.Unlock()
+	w.eventually("it says so", func() bool { return strings.Contains(w.rollout().Problem, `no group of sites "north"`) })
+	if got := w.events(fleet.RolloutRefused); len(got) != 1 || !strings.Contains(got[0], "cannot be found anew") {
+		t.Errorf("events %q", got)
+	}
+	w.wantGiven(map[string]int{"1.0.0": 3})
+	w.mu.Lock()
+	w.groups["north"] = set
+	w.mu.Unlock()
+	w.eventually("all is well", func() bool { return w.rollout().Problem == "" })
 }

@@ -30,8 +30,9 @@ func (d *Driver) expand(ctx context.Context, s desired.Snapshot) (desired.Snapsh
 		for i := range f.members {
 			m := &f.members[i]
 			p := intent.Path(m.Site, name)
-			if _, own := s.Files[p]; own || m.State == rollout.SiteConflict {
-				continue
+			_, own := s.Files[p]
+			if _, skipped := s.Skipped[p]; (own || skipped || m.State == rollout.SiteConflict) && m.Revision == 0 {
+				continue // what the site has of its own stays; where it came later, what it has of the fleet
 			}
 			s.Origins[p] = fleetfile.Path(name)
 			if m.Revision == 0 {
@@ -64,9 +65,11 @@ func (d *Driver) add(ctx context.Context, s *desired.Snapshot, k revisionKey, f 
 	p := intent.Path(m.Site, k.fleet)
 	d.expanded[p] = true
 	if e.problem != "" {
+		delete(s.Files, p)
 		s.Skipped[p] = e.problem
 		return nil
 	}
+	delete(s.Skipped, p)
 	s.Files[p], s.Blobs[p], s.Commits[p] = e.content, e.blob, src.commit
 	return nil
 }

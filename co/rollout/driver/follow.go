@@ -1,9 +1,9 @@
 package driver
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,51 +36,6 @@ func (d *Driver) readWorld(ctx context.Context) (w world, err error) {
 	slices.Sort(w.sites)
 	w.groups, err = d.o.Groups(ctx)
 	return w, err
-}
-
-// A source is a revision that can be expanded.
-type source struct {
-	fleetfile.Files
-	commit     string
-	file       *fleetfile.File
-	exceptions map[protocol.SiteID]*fleetfile.Exception
-	app        *v1rc3.Application
-}
-
-func parse(name protocol.DeploymentName, f fleetfile.Files) (s *source, err error) {
-	s = &source{Files: f, exceptions: map[protocol.SiteID]*fleetfile.Exception{}}
-	if s.file, err = fleetfile.Parse(name, []byte(f.File)); err != nil {
-		return nil, within(fleetfile.Path(name), err)
-	}
-	for site, text := range f.Exceptions {
-		if s.exceptions[site], err = fleetfile.ParseException(site, []byte(text)); err != nil {
-			return nil, within(fleetfile.ExceptionPath(name, site), err)
-		}
-	}
-	if f.App == "" {
-		return s, nil
-	}
-	if s.app, err = v1rc3.ParseApplication([]byte(f.App)); err != nil {
-		return nil, within("the application", err)
-	}
-	return s, nil
-}
-
-// within says in which file the problems of an error are.
-func within(file string, err error) error { return fmt.Errorf("%s: %w", file, err) }
-
-// A draft is what the files of a fleet deployment say now.
-type draft struct {
-	key    string // of the files
-	files  fleetfile.Files
-	src    *source
-	err    error // why it is refused, whatever the sites are
-	digest string
-	source []byte
-	// placed and refused are what spread returned for a world.
-	world   *world
-	placed  []rollout.Placed
-	refused error
 }
 
 // follow records the fleet deployments of a snapshot.
@@ -212,13 +167,16 @@ func (d *Driver) followOne(ctx context.Context, s *desired.Snapshot, last *rollo
 		return err
 	}
 	placed, refused := draft.spreadOver(&w)
-	v := rolloutdb.Revision{Fleet: name, Digest: draft.digest, Commit: cmp.Or(s.Commits[fleetfile.Path(name)], s.Commit), Head: s.Commit, Source: draft.source, Sites: placed}
+	v := rolloutdb.Revision{Fleet: name, Digest: draft.digests.Content, Asks: draft.digests.Asks, Commit: cmp.Or(s.Commits[fleetfile.Path(name)], s.Commit), Head: s.Commit, Source: draft.source, Sites: placed}
 	if draft.src != nil {
 		file := draft.src.file
 		v.App, v.Version, v.Waves = file.Application.ID, file.Application.Version, len(file.Strategy.Waves)
 	}
-	begins := last == nil || last.Digest != v.Digest || last.State == rollout.Refused || last.Reason == rollout.RemovedReason
-	if refused == nil && begins {
+	anew, err := d.anew(ctx, draft, name, last)
+	if err != nil {
+		return err
+	}
+	if refused == nil && (anew || last.State == rollout.Refused) {
 		refused = draft.emptyWaves(placed)
 		if other := d.sameID(name, draft); refused == nil && other != "" {
 			refused = within(fleetfile.Path(name), v1rc3.Problems{{Path: "metadata.id", Message: fmt.Sprintf("fleet deployment %s has this id, too: their deployments at a site would have one id; give this one a UUID of its own", other)}})
@@ -228,7 +186,7 @@ func (d *Driver) followOne(ctx context.Context, s *desired.Snapshot, last *rollo
 		v.Refused = strings.ReplaceAll(refused.Error(), "\n", "; ")
 	}
 	switch {
-	case last == nil || last.Digest != v.Digest || last.Reason == rollout.RemovedReason:
+	case anew:
 		d.joins = true
 		if _, err := d.o.Store.Begin(ctx, v); err != nil {
 			return err
@@ -252,11 +210,19 @@ func (d *Driver) followOne(ctx context.Context, s *desired.Snapshot, last *rollo
 	case refused != nil:
 		// What was accepted stays so, for the sites that have it. Sites that no longer are, or groups that are gone, are no
 		// reason to remove anything.
-		d.log.WarnContext(ctx, "the sites of a fleet deployment cannot be found anew", "fleet", name, "err", refused)
+		if last.Problem != v.Refused {
+			d.log.WarnContext(ctx, "the sites of a fleet deployment cannot be found anew", "fleet", name, "err", refused)
+			if err := d.o.Store.SetProblem(ctx, name, last.Revision, v.Refused); err != nil {
+				return err
+			}
+		}
 		if err := d.leave(ctx, name, f, w); err != nil {
 			return err
 		}
 	default:
+		if err := d.restate(ctx, draft, v, last); err != nil {
+			return err
+		}
 		if err := d.join(ctx, name, f, last, placed); err != nil {
 			return err
 		}
@@ -267,127 +233,41 @@ func (d *Driver) followOne(ctx context.Context, s *desired.Snapshot, last *rollo
 	return d.conflicts(ctx, s, name, f)
 }
 
-// draft returns what the files of a fleet deployment say. The error is one of a part that is away.
-func (d *Driver) draft(ctx context.Context, s *desired.Snapshot, name protocol.DeploymentName, exceptions []string) (*draft, error) {
-	file := fleetfile.Path(name)
-	key := s.Blobs[file] + s.Skipped[file]
-	for _, p := range exceptions {
-		key += "\n" + p + " " + s.Blobs[p] + s.Skipped[p]
+// anew reports whether files make a revision: they ask for something else than the latest one, or say the same in other words after that
+// was aborted, or its fleet deployment was removed.
+func (d *Driver) anew(ctx context.Context, n *draft, name protocol.DeploymentName, last *rollout.Rollout) (bool, error) {
+	if last == nil || last.Asks != n.digests.Asks || last.Reason == rollout.RemovedReason {
+		return true, nil
 	}
-	if known := d.drafts[name]; known != nil && known.key == key && known.err == nil {
-		return known, nil
+	if last.State != rollout.Aborted || n.recorded {
+		return false, nil
 	}
-	next := &draft{key: key, files: fleetfile.Files{File: string(s.Files[file]), Exceptions: map[protocol.SiteID]string{}}}
-	for _, p := range append([]string{file}, exceptions...) {
-		if why := s.Skipped[p]; why != "" {
-			next.err = cmp.Or(next.err, fmt.Errorf("%s: %s", p, why))
-		}
-	}
-	for _, p := range exceptions {
-		_, site, _ := fleetfile.Of(p)
-		next.files.Exceptions[protocol.SiteID(site)] = string(s.Files[p])
-	}
-	if next.err == nil {
-		var err error
-		if next.err, err = d.read(ctx, name, next); err != nil {
-			return nil, err
-		}
-	}
-	var err error
-	if next.source, next.digest, err = next.files.Encode(); err != nil {
-		return nil, err
-	}
-	d.drafts[name] = next
-	return next, nil
-}
-
-// read parses the files of a draft. It returns why they are refused, or the error of a part that is away.
-func (d *Driver) read(ctx context.Context, name protocol.DeploymentName, next *draft) (refused, err error) {
-	src, refused := parse(name, next.files)
-	if refused != nil {
-		return refused, nil
-	}
-	app := src.file.Application
-	raw, err := d.o.App(ctx, app.ID, app.Version)
-	switch {
-	case protocol.KindOf(err) == protocol.NotFound:
-		return within(fleetfile.Path(name), v1rc3.Problems{{Path: "spec.application", Message: fmt.Sprintf("the catalog has no version %s of application %s: import it", app.Version, app.ID)}}), nil
-	case err != nil:
-		return nil, err
-	}
-	if err := d.gateFaults(src.file); err != nil {
-		return within(fleetfile.Path(name), err), nil
-	}
-	next.files.App = string(raw)
-	if next.src, refused = parse(name, next.files); refused != nil {
-		return refused, nil
-	}
-	return nil, nil
-}
-
-// shownProblems bounds the problems of sites that are named.
-const shownProblems = 5
-
-// spreadOver is spread, which is not done twice for the same sites and groups.
-func (n *draft) spreadOver(w *world) ([]rollout.Placed, error) {
-	if n.world == nil || !n.world.equal(*w) {
-		n.placed, n.refused = n.spread(*w)
-		n.world = w
-	}
-	return slices.Clone(n.placed), n.refused
-}
-
-// spread returns the sites of a draft with their waves, and why it is refused.
-func (n *draft) spread(w world) ([]rollout.Placed, error) {
-	if n.err != nil {
-		return nil, n.err
-	}
-	file := n.src.file
-	sites, err := file.Sites(w.sites, w.groups)
+	had, _, err := d.o.Store.Source(ctx, name, last.Revision)
 	if err != nil {
-		return nil, within(fleetfile.Path(file.Name), err)
+		return false, err
 	}
-	var bad []error
-	failed := 0
-	for _, s := range sites {
-		if _, err := file.Expand(n.src.app, s, n.src.exceptions[s.ID]); err != nil {
-			if failed++; failed <= shownProblems {
-				bad = append(bad, err)
-			}
-		}
-	}
-	for _, site := range slices.Sorted(maps.Keys(n.src.exceptions)) { // also those of sites that may come
-		if slices.ContainsFunc(sites, func(s rollout.Site) bool { return s.ID == site }) {
-			continue
-		}
-		if _, err := file.Expand(n.src.app, rollout.Site{ID: site}, n.src.exceptions[site]); err != nil {
-			if failed++; failed <= shownProblems {
-				bad = append(bad, err)
-			}
-		}
-	}
-	if failed > shownProblems {
-		bad = append(bad, fmt.Errorf("and at %d more sites", failed-shownProblems))
-	}
-	if failed > 0 {
-		return nil, errors.Join(bad...)
-	}
-	waves := rollout.Assign(file.ID, file.Plan().Waves, sites)
-	placed := make([]rollout.Placed, len(sites))
-	for i, s := range sites {
-		placed[i] = rollout.Placed{Site: s.ID, Groups: s.Groups, Wave: waves[s.ID], Rank: rollout.Rank(file.ID, s.ID)}
-	}
-	return placed, nil
+	n.recorded = bytes.Equal(had, n.source)
+	return !n.recorded, nil
 }
 
-// emptyWaves returns why a revision does not begin of which a wave has no site.
-func (n *draft) emptyWaves(placed []rollout.Placed) error {
-	sites := make([]rollout.Site, len(placed))
-	for i, p := range placed {
-		sites[i] = rollout.Site{ID: p.Site, Groups: p.Groups}
+// restate records how the latest revision spreads, where its files say that anew without asking for anything else.
+func (d *Driver) restate(ctx context.Context, n *draft, v rolloutdb.Revision, last *rollout.Rollout) error {
+	if last.Problem != "" {
+		if err := d.o.Store.SetProblem(ctx, v.Fleet, last.Revision, ""); err != nil {
+			return err
+		}
 	}
-	if err := n.src.file.EmptyWaves(sites); err != nil {
-		return within(fleetfile.Path(n.src.file.Name), err)
+	if n.recorded {
+		return nil
+	}
+	changed, err := d.o.Store.Restate(ctx, v, last.Revision)
+	if err != nil {
+		return err
+	}
+	if n.recorded = true; changed {
+		d.joins = true
+		d.fleets[v.Fleet].stale = true
+		maps.DeleteFunc(d.sources, func(k revisionKey, _ *source) bool { return k.fleet == v.Fleet && k.revision == last.Revision })
 	}
 	return nil
 }
@@ -434,7 +314,11 @@ func (d *Driver) join(ctx context.Context, name protocol.DeploymentName, f *flee
 		// They get what all others had before; the open rollout reaches them in its last wave.
 		d.log.InfoContext(ctx, "sites join a fleet deployment while it spreads", "fleet", name, "revision", completed)
 	}
-	changed, err := d.o.Store.Join(ctx, name, placed, completed, open)
+	j := rolloutdb.Join{Sites: placed, Completed: completed}
+	if open {
+		j.Open, j.Digest = last.Revision, last.Digest
+	}
+	changed, err := d.o.Store.Join(ctx, name, j)
 	f.stale = f.stale || changed
 	return err
 }
@@ -456,7 +340,7 @@ func (d *Driver) leave(ctx context.Context, name protocol.DeploymentName, f *fle
 	if !left {
 		return nil
 	}
-	changed, err := d.o.Store.Join(ctx, name, stay, 0, false)
+	changed, err := d.o.Store.Join(ctx, name, rolloutdb.Join{Sites: stay})
 	f.stale = f.stale || changed
 	return err
 }

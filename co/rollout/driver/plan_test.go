@@ -104,7 +104,7 @@ func TestAPlanSaysWhatIsWrong(t *testing.T) {
 func TestNeedsNamesTheArchives(t *testing.T) {
 	t.Parallel()
 	f := fleetfile.Files{File: file("1.0.0", all, ""), App: app}
-	raw, _, err := f.Encode()
+	raw, err := f.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}

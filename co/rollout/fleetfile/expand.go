@@ -23,6 +23,7 @@ func (f *File) Plan() rollout.Plan {
 	if f.Strategy.MaxFailed != "" {
 		p.MaxFailed, p.MaxFailedPercent, _ = maxFailed(f.Strategy.MaxFailed)
 	}
+	p.Deadline, _ = time.ParseDuration(f.Strategy.Deadline) // as below
 	for _, g := range f.Strategy.Gates {
 		p.Gates = append(p.Gates, rollout.Gate(g))
 	}

@@ -116,6 +116,7 @@ type Strategy struct {
 	SitesPerMinute int    `json:"sitesPerMinute,omitempty" yaml:"sitesPerMinute,omitempty" minimum:"0" doc:"most sites that begin in a minute; 0: no bound"`
 	Gates          []Gate `json:"gates,omitempty" yaml:"gates,omitempty" doc:"while one does not pass, no site begins and no wave ends"`
 	AtOnce         int    `json:"atOnce,omitempty" yaml:"atOnce,omitempty" minimum:"0" doc:"most sites that are on their way at a time; 0: no bound"`
+	Deadline       string `json:"deadline,omitempty" yaml:"deadline,omitempty" doc:"how long a site that is online may take until it runs the revision, such as 2h; then it has failed; default 1h"`
 }
 
 // A Wave is a part of the sites: a share, or a group.

@@ -167,7 +167,11 @@ func policy(v doc.Value) *NodePolicy {
 }
 
 func strategy(v doc.Value) (s Strategy) {
-	o := v.Object("waves", "maxFailed", "sitesPerMinute", "atOnce", "gates")
+	o := v.Object("waves", "maxFailed", "sitesPerMinute", "atOnce", "gates", "deadline")
+	s.Deadline = o.Get("deadline").Text()
+	if duration(o.Get("deadline"), maxBake); s.Deadline == "0" || s.Deadline == "0s" {
+		o.Get("deadline").Report("%q: want more than 0", s.Deadline)
+	}
 	s.Gates = gates(o.Get("gates"))
 	s.SitesPerMinute, s.AtOnce = int(o.Get("sitesPerMinute").Uint32()), int(o.Get("atOnce").Uint32())
 	if m := o.Get("maxFailed"); m.Exists() {

@@ -168,7 +168,7 @@ func (a *Asker) query(ctx context.Context, s *Source, g *rollout.Gate, _ rollout
 		return "", fmt.Errorf("it is none of Prometheus: %s", shortened(string(body)))
 	}
 	if len(answer.Warnings) > 0 { // of a part of the data that is away, for example
-		return "", fmt.Errorf("Prometheus warns of the result: %s", shortened(strings.Join(answer.Warnings, "; ")))
+		return "", fmt.Errorf("the server warns of the result: %s", shortened(strings.Join(answer.Warnings, "; ")))
 	}
 	var list []sample
 	switch answer.Data.Type {

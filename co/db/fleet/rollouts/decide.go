@@ -114,7 +114,7 @@ func (s *Store) Act(ctx context.Context, name protocol.DeploymentName, a rollout
 			name, r.Revision, next.State, next.Promoted, next.Reason, pgdb.Storable(by), next.Settled); err != nil {
 			return err
 		}
-		if a == rollout.Resume {
+		if a == rollout.Resume && !strings.HasPrefix(r.Reason, rollout.PausedReason) { // failures that stopped it, and not ones that came while a person had
 			if _, err = tx.Exec(ctx, `update rollout_sites set accepted = true where fleet = $1 and state = 'failed'`, name); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package rolloutdb
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -29,16 +30,19 @@ func (s *Store) Unfinished(ctx context.Context) ([]rollout.Rollout, error) {
 
 // observe takes over from the record of the fleet where the admitted sites of a rollout stand. A site runs the revision once
 // its deployment is INSTALLED, which says that the site has adopted the revision and that it runs on all its nodes. It failed
-// there once a node has given the revision up, or has failed without a further try to come; and where the site went offline after it was admitted,
-// has not run it before, and stays away: the revision may be the reason.
+// there once a node has given the revision up, or has failed without a further try to come; where it is online and does not run the revision for longer
+// than the plan has patience; and where the site went offline after it was admitted, has not run it before, and stays away: the revision may be the reason.
 const observe = `with seen as materialized (
 	select r.site, v.state, case when v.state = 'failed' and not s.online and v.state = o.state then 'offline since ' || to_char(s.changed_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') || ', after it was admitted'
+		when v.state = 'failed' and v.state = o.state then coalesce(nullif(d.problem, ''), nullif(t.fault, ''), nullif(d.placement, ''), 'it is online, and says nothing of the revision') || ' (not running the revision ' || $6 || ' after it could)'
 		when v.state = 'failed' then coalesce(nullif(d.problem, ''), nullif(t.fault, ''), 'see colony deployment show ' || r.site || '/' || r.fleet) else '' end as reason
 	from rollout_sites r
 	left join deployments d on d.site = r.site and d.name = r.fleet
 	left join deployment_status t on t.site = r.site and t.name = r.fleet
 	left join sites s on s.id = r.site,
 	lateral (select case
+		when s.online and r.state = 'failed' and r.reason like '% (not running the revision %' then 'failed'
+		when s.online and r.state = 'moving' and greatest(r.admitted_at, r.changed_at, s.changed_at) < now() - $5 * interval '1 s' then 'failed'
 		when s.online then 'moving'
 		when s.changed_at <= r.admitted_at then 'away'
 		when s.changed_at > now() - interval '10 minutes' then 'moving'
@@ -56,17 +60,18 @@ update rollout_sites r set state = v.state, reason = v.reason, accepted = r.acce
 	healthy = case when v.state = 'healthy' and not $4 = any (r.healthy) then (array_append(r.healthy, $4))[greatest(1, cardinality(r.healthy) - 8):] else r.healthy end
 from seen v where r.fleet = $1 and r.site = v.site and (r.state <> v.state or r.reason <> v.reason)`
 
-// Observe brings the sites of a rollout up to date, and returns the counts of its waves, how many sites were admitted in the
-// last minute, and the time of the database.
-func (s *Store) Observe(ctx context.Context, r *rollout.Rollout, waves int) (counts []rollout.Counts, recent int, now time.Time, err error) {
+// Observe brings the sites of a rollout up to date, and returns the counts of the waves of its plan, how many sites were admitted in the
+// last minute, and the time of the database. The zero plan is that of a rollout which admits no sites any more.
+func (s *Store) Observe(ctx context.Context, r *rollout.Rollout, plan *rollout.Plan) (counts []rollout.Counts, recent int, now time.Time, err error) {
+	deadline := cmp.Or(plan.Deadline, rollout.DefaultDeadline)
 	err = s.db.Tx(ctx, "observe a rollout", func(tx pgx.Tx) error {
 		if err := s.db.Fence(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, observe, r.Fleet, r.Revision, r.Commit, r.Digest); err != nil {
+		if _, err := tx.Exec(ctx, observe, r.Fleet, r.Revision, r.Commit, r.Digest, deadline.Seconds(), deadline.String()); err != nil {
 			return err
 		}
-		if counts, err = countWaves(ctx, tx, r.Fleet, waves); err != nil {
+		if counts, err = countWaves(ctx, tx, r.Fleet, len(plan.Waves)); err != nil {
 			return err
 		}
 		return tx.QueryRow(ctx, `select now(), count(*) from rollout_sites where fleet = $1 and admitted_at between now() - interval '1 minute' and now() and revision = $2`, r.Fleet, r.Revision).Scan(&now, &recent)

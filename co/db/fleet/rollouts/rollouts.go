@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,10 +26,10 @@ type Store struct{ db *db.DB }
 // New returns the Store of a database, which stays the caller's to close.
 func New(d *db.DB) *Store { return &Store{d} }
 
-const columns = `fleet, revision, digest, app, app_version, commit, state, wave, settled_at, promoted, reason, by, created_at, changed_at`
+const columns = `fleet, revision, digest, asks, problem, app, app_version, commit, state, wave, settled_at, promoted, reason, by, created_at, changed_at`
 
 func scan(row pgx.CollectableRow) (r rollout.Rollout, err error) {
-	err = row.Scan(&r.Fleet, &r.Revision, &r.Digest, &r.App, &r.Version, &r.Commit, &r.State, &r.Wave, &r.Settled, &r.Promoted, &r.Reason, &r.By, &r.Created, &r.Changed)
+	err = row.Scan(&r.Fleet, &r.Revision, &r.Digest, &r.Asks, &r.Problem, &r.App, &r.Version, &r.Commit, &r.State, &r.Wave, &r.Settled, &r.Promoted, &r.Reason, &r.By, &r.Created, &r.Changed)
 	return r, err
 }
 
@@ -75,8 +76,9 @@ func (s *Store) Completed(ctx context.Context, name protocol.DeploymentName) (re
 
 // A Revision is one that begins to spread.
 type Revision struct {
-	Fleet  protocol.DeploymentName
-	Digest string
+	Fleet protocol.DeploymentName
+	// Digest is of what runs at its sites; another Asks than that of the latest makes a revision.
+	Digest, Asks string
 	// Commit is the last one of the file, and Head that of the branch, which counts where the revision differs in other files.
 	Commit, Head string
 	App, Version string // of the application
@@ -114,9 +116,9 @@ func (s *Store) Begin(ctx context.Context, v Revision) (revision int64, err erro
 				state = rollout.Paused
 			}
 		}
-		err := tx.QueryRow(ctx, `insert into rollouts (fleet, revision, digest, commit, source, state, reason, app, app_version)
-			select $1, coalesce(max(revision), 0) + 1, $2, case when $3 = any (array_agg(commit)) then $9 else $3 end, $4, $5, $6, $7, $8 from rollouts where fleet = $1 returning revision, commit`,
-			v.Fleet, v.Digest, v.Commit, v.Source, state, pgdb.Storable(v.Refused+held), pgdb.Storable(v.App), pgdb.Storable(v.Version), v.Head).Scan(&revision, &v.Commit)
+		err := tx.QueryRow(ctx, `insert into rollouts (fleet, revision, digest, commit, source, state, reason, app, app_version, asks)
+			select $1, coalesce(max(revision), 0) + 1, $2, case when $3 = any (array_agg(commit)) then $9 else $3 end, $4, $5, $6, $7, $8, $10 from rollouts where fleet = $1 returning revision, commit`,
+			v.Fleet, v.Digest, v.Commit, v.Source, state, pgdb.Storable(v.Refused+held), pgdb.Storable(v.App), pgdb.Storable(v.Version), v.Head, v.Asks).Scan(&revision, &v.Commit)
 		if err != nil {
 			return err
 		}
@@ -159,11 +161,11 @@ func stopped(ctx context.Context, tx pgx.Tx, v Revision) (why string, err error)
 // putBack has a revision whose content is there once more, after others that were refused, be the latest: it goes on as it was. It returns 0 where there is none.
 func putBack(ctx context.Context, tx pgx.Tx, v Revision) (revision int64, err error) {
 	var was int64
-	err = tx.QueryRow(ctx, `with accepted as (select revision, digest from rollouts where fleet = $1 and state <> 'refused' order by revision desc limit 1),
+	err = tx.QueryRow(ctx, `with accepted as (select revision, asks from rollouts where fleet = $1 and state <> 'refused' order by revision desc limit 1),
 			latest as (select max(revision) as revision from rollouts where fleet = $1)
 		update rollouts r set revision = latest.revision + 1, changed_at = now() from accepted, latest
-		where r.fleet = $1 and r.revision = accepted.revision and accepted.digest = $2 and latest.revision > accepted.revision returning r.revision, accepted.revision`,
-		v.Fleet, v.Digest).Scan(&revision, &was)
+		where r.fleet = $1 and r.revision = accepted.revision and accepted.asks = $2 and latest.revision > accepted.revision returning r.revision, accepted.revision`,
+		v.Fleet, v.Asks).Scan(&revision, &was)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
@@ -234,8 +236,8 @@ func (s *Store) Accept(ctx context.Context, v Revision, revision int64) error {
 		if err := supersede(ctx, tx, v.Fleet); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `update rollouts set state = 'running', reason = '', source = $3, digest = $4, commit = $5, app = $6, app_version = $7, changed_at = now() where fleet = $1 and revision = $2 and state = 'refused'`,
-			v.Fleet, revision, v.Source, v.Digest, v.Commit, v.App, v.Version)
+		tag, err := tx.Exec(ctx, `update rollouts set state = 'running', reason = '', source = $3, digest = $4, commit = $5, app = $6, app_version = $7, asks = $8, changed_at = now() where fleet = $1 and revision = $2 and state = 'refused'`,
+			v.Fleet, revision, v.Source, v.Digest, v.Commit, v.App, v.Version, v.Asks)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
@@ -246,21 +248,72 @@ func (s *Store) Accept(ctx context.Context, v Revision, revision int64) error {
 	})
 }
 
-// Join records which sites are meant now, without a new revision: those that are new get the revision completed, unless
-// that is 0, and are in the last wave of the latest rollout where that is open. Those that are not meant any more have left. It reports whether
-// anything changed.
-func (s *Store) Join(ctx context.Context, name protocol.DeploymentName, sites []rollout.Placed, completed int64, open bool) (changed bool, err error) {
+// Restate records how a revision spreads from now on, where that is another way than before: what it asks for is the same. Sites
+// that wait are in their waves anew, but in none that is through. It reports whether anything changed.
+func (s *Store) Restate(ctx context.Context, v Revision, revision int64) (changed bool, err error) {
+	err = s.db.Tx(ctx, "change how a rollout spreads", func(tx pgx.Tx) error {
+		if err := s.db.Fence(ctx, tx); err != nil {
+			return err
+		}
+		last := max(v.Waves-1, 0)
+		tag, err := tx.Exec(ctx, `update rollouts set source = $3, wave = least(wave, $4), changed_at = now() where fleet = $1 and revision = $2 and source <> $3`, v.Fleet, revision, v.Source, last)
+		if changed = err == nil && tag.RowsAffected() > 0; !changed {
+			return err
+		}
+		sites, waves, ranks, groups := arrays(v.Sites)
+		_, err = tx.Exec(ctx, `update rollout_sites s set rank = u.rank, next_groups = case when s.state = 'waiting' then coalesce(string_to_array(nullif(u.groups, ''), ','), '{}') else s.next_groups end,
+				wave = case when s.state in ('waiting', 'conflict') then greatest(u.wave, r.wave) else least(s.wave, $7) end
+			from unnest($3::text[], $4::int[], $5::bigint[], $6::text[]) as u (site, wave, rank, groups), rollouts r
+			where s.fleet = $1 and s.site = u.site and s.state <> 'left' and r.fleet = $1 and r.revision = $2 and r.state in ('running', 'paused')`,
+			v.Fleet, revision, sites, waves, ranks, groups, last)
+		return err
+	})
+	return changed, err
+}
+
+// SetProblem records why the sites of a fleet deployment cannot be found anew; empty: they can. An event says so where it is another reason than
+// before.
+func (s *Store) SetProblem(ctx context.Context, name protocol.DeploymentName, revision int64, problem string) error {
+	return s.db.Tx(ctx, "record what is wrong with a fleet deployment", func(tx pgx.Tx) error {
+		if err := s.db.Fence(ctx, tx); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `update rollouts set problem = $3 where fleet = $1 and revision = $2 and problem <> $3`, name, revision, pgdb.Storable(problem))
+		if err != nil || tag.RowsAffected() == 0 || problem == "" {
+			return err
+		}
+		return db.WriteEvents(ctx, tx, []fleet.Event{event(fleet.RolloutRefused, name, fmt.Sprintf("the sites of revision %d cannot be found anew, and those that it has stay: %s", revision, problem))})
+	})
+}
+
+// A Join is which sites are meant now, without a new revision.
+type Join struct {
+	Sites []rollout.Placed
+	// Completed is what those get that are new; 0: nothing.
+	Completed int64
+	// Open is the revision that spreads, and Digest that of what it runs: new sites are in its last wave, and those that ran it, and
+	// had left, have it at once. 0: none does.
+	Open   int64
+	Digest string
+}
+
+// Join records which sites are meant now. Those that are not meant any more have left. It reports whether anything changed.
+func (s *Store) Join(ctx context.Context, name protocol.DeploymentName, j Join) (changed bool, err error) {
 	err = s.db.Tx(ctx, "record the sites of a fleet deployment", func(tx pgx.Tx) error {
 		if err := s.db.Fence(ctx, tx); err != nil {
 			return err
 		}
-		ids, waves, ranks, groups := arrays(sites)
+		ids, waves, ranks, groups := arrays(j.Sites)
 		tag, err := tx.Exec(ctx, `insert into rollout_sites as r (fleet, site, wave, rank, next_groups, groups, revision, state, admitted_at)
 			select $1, u.site, u.wave, u.rank, g.list, case when $6 > 0 then g.list else '{}' end, $6, case when $6 > 0 and not $7 then 'moving' else 'waiting' end, case when $6 > 0 then now() end
 			from unnest($2::text[], $3::int[], $4::bigint[], $5::text[]) as u (site, wave, rank, groups), lateral (select coalesce(string_to_array(nullif(u.groups, ''), ','), '{}') as list) g
-			on conflict (fleet, site) do update set wave = excluded.wave, rank = excluded.rank, next_groups = excluded.next_groups, groups = excluded.groups,
-				revision = excluded.revision, state = excluded.state, admitted_at = excluded.admitted_at, accepted = false, reason = '', changed_at = now() where r.state = 'left'`,
-			name, ids, waves, ranks, groups, completed, open)
+			on conflict (fleet, site) do update set wave = excluded.wave, rank = excluded.rank, next_groups = excluded.next_groups, accepted = false, reason = '', changed_at = now(),
+				groups = case when $9 = any (r.healthy) then excluded.next_groups else excluded.groups end,
+				revision = case when $9 = any (r.healthy) then $8 else excluded.revision end,
+				state = case when $9 = any (r.healthy) then 'moving' else excluded.state end,
+				admitted_at = case when $9 = any (r.healthy) then now() else excluded.admitted_at end
+			where r.state = 'left'`,
+			name, ids, waves, ranks, groups, j.Completed, j.Open > 0, j.Open, j.Digest)
 		if err != nil {
 			return err
 		}
@@ -278,12 +331,17 @@ func (s *Store) Conflicts(ctx context.Context, name protocol.DeploymentName, sit
 		if err := s.db.Fence(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `update rollout_sites set state = 'conflict', accepted = false, changed_at = now(),
-				reason = 'deployments/' || site || '/' || fleet || '/deployment.yaml is a deployment of its own: remove it, or except the site'
-			where fleet = $1 and state not in ('left', 'conflict') and site = any ($2)`, name, pgdb.Texts(sites)); err != nil {
+		found, err := pgdb.Rows(ctx, tx, pgx.RowTo[string], `update rollout_sites set state = 'conflict', accepted = false, changed_at = now(),
+				reason = 'deployments/' || site || '/' || fleet || '/deployment.yaml is a deployment of its own'
+					|| case when revision > 0 then ', which is not read: the fleet deployment runs there' else '' end || ': remove it, or except the site'
+			where fleet = $1 and state not in ('left', 'conflict') and site = any ($2) returning site || case when revision > 0 then ' (what runs there is that of the fleet deployment)' else '' end`, name, pgdb.Texts(sites))
+		if err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `with done as (select max(revision) as revision from rollouts
+		if err := db.WriteEvents(ctx, tx, conflicted(name, found)); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `with done as (select max(revision) as revision from rollouts
 				where fleet = $1 and state = 'done' and revision = (select max(revision) from rollouts where fleet = $1 and state <> 'refused')),
 			open as (select coalesce(max(wave), 0) as wave from rollouts where fleet = $1 and state in ('running', 'paused'))
 			update rollout_sites r set reason = '', changed_at = now(), wave = greatest(r.wave, o.wave), state = case when d.revision is null then 'waiting' else 'moving' end,
@@ -294,11 +352,39 @@ func (s *Store) Conflicts(ctx context.Context, name protocol.DeploymentName, sit
 	})
 }
 
-// Earlier returns the last complete revision of a fleet deployment that asks for something else than the current one; 0: there
-// is none.
+// shownSites is how many sites an event names.
+const shownSites = 10
+
+// conflicted are the events of sites at which a deployment of their own has the name of a fleet deployment since now.
+func conflicted(name protocol.DeploymentName, sites []string) []fleet.Event {
+	if len(sites) == 0 {
+		return nil
+	}
+	slices.Sort(sites)
+	shown := strings.Join(sites[:min(len(sites), shownSites)], ", ")
+	if more := len(sites) - shownSites; more > 0 {
+		shown += fmt.Sprintf(" and %d more", more)
+	}
+	return []fleet.Event{event(fleet.RolloutConflict, name, "a site's own deployment has the name of the fleet deployment, and what runs stays: remove one of both, or except the site: "+shown)}
+}
+
+// Claims reports whether a site has, or is to have, a fleet deployment of a name.
+func (s *Store) Claims(ctx context.Context, name protocol.DeploymentName, site protocol.SiteID) (claims bool, err error) {
+	err = s.db.QueryRow(ctx, `select exists (select from rollout_sites where fleet = $1 and site = $2 and (state not in ('left', 'conflict') or state = 'conflict' and revision > 0))`, name, site).Scan(&claims)
+	return claims, pgdb.Classify("read whether a site has a fleet deployment", err)
+}
+
+// Earlier returns the last complete revision of a fleet deployment that runs something else than the current one; 0: there
+// is none. It is a Conflict where the current one is open, and returns to an earlier one already.
 func (s *Store) Earlier(ctx context.Context, name protocol.DeploymentName) (revision int64, err error) {
-	err = s.db.QueryRow(ctx, `select coalesce(max(revision), 0) from rollouts where fleet = $1 and state = 'done'
-		and digest <> (select digest from rollouts where fleet = $1 order by `+current+` limit 1)`, name).Scan(&revision)
+	var back int64
+	err = s.db.QueryRow(ctx, `with now as (select revision, digest, state from rollouts where fleet = $1 order by `+current+` limit 1)
+		select coalesce(max(r.revision) filter (where r.digest <> now.digest), 0),
+			coalesce(max(r.revision) filter (where r.digest = now.digest and r.revision < now.revision and now.state in ('running', 'paused')), 0)
+		from rollouts r, now where r.fleet = $1 and r.state = 'done'`, name).Scan(&revision, &back)
+	if err == nil && back > 0 {
+		return 0, protocol.Errorf(protocol.Conflict, "%s returns to what revision %d ran already: colony rollout abort without --rollback ends that, and colony fleet revert --to names another revision", name, back)
+	}
 	return revision, pgdb.Classify("read the complete rollout before", err)
 }
 
