@@ -35,7 +35,7 @@ func fleetDeployments(t *testing.T, c *colony) {
 	c.says("is paused", "rollout", "pause", "greeting")
 	c.says("goes on", "rollout", "resume", "greeting")
 	c.says("may go on", "rollout", "promote", "greeting")
-	shows("all waves are through")
+	c.says("revision 1 of greeting is done: all waves are through", "rollout", "wait", "greeting")
 	c.says("healthy", "rollout", "sites", "greeting")
 	c.says("greeting: Hi", "fleet", "show", "greeting")
 
@@ -47,7 +47,7 @@ func fleetDeployments(t *testing.T, c *colony) {
 	write("1.2.0-sick", waves)
 	c.says("update 1", "fleet", "plan", "greeting", "-f", file)
 	c.must("fleet", "set", "greeting", "-f", file)
-	shows("1 site failed, and 0 may")
+	c.refused(1, []string{"is paused: 1 site failed, and 0 may"}, "rollout", "wait", "greeting")
 	c.says(site, "rollout", "sites", "greeting", "--state", "failed")
 	c.says("is aborted", "rollout", "abort", "greeting", "--rollback")
 	shows("all waves are through") // the content ran here, so that no wave waits for a person

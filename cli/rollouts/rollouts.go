@@ -2,6 +2,7 @@
 package rollouts
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -27,7 +28,7 @@ func Command(env *command.Env) *cobra.Command {
 rollout: in waves, each of which must work before the next one begins. The first
 failures pause it, so that sites of later waves never see what does not work.`,
 	}
-	cmd.AddCommand(list(env), show(env), sites(env),
+	cmd.AddCommand(list(env), show(env), sites(env), wait(env),
 		act(env, rollout.Pause, "Admit no further site until the rollout is resumed", "is paused"),
 		act(env, rollout.Resume, "Go on with a rollout that is paused; sites that failed so far are accepted", "goes on"),
 		act(env, rollout.Promote, "Let the current wave, which works, be followed by the next", "may go on after this wave"),
@@ -40,19 +41,15 @@ func list(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List rollouts, the newest first", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			query := url.Values{"limit": {"1000"}}
-			if fleet != "" {
-				query.Set("fleet", fleet)
-			}
-			var answer form.List[rollout.Rollout]
-			if err := env.Call(cmd.Context(), http.MethodGet, "/rollouts?"+query.Encode(), nil, &answer); err != nil {
+			all, err := pages[rollout.Rollout](cmd.Context(), env, "/rollouts", "fleet", fleet)
+			if err != nil {
 				return err
 			}
-			if done, err := env.Machine(answer.Items); done {
+			if done, err := env.Machine(form.NotNil(all)); done {
 				return err
 			}
 			var rows [][]string
-			for _, r := range answer.Items {
+			for _, r := range all {
 				rows = append(rows, []string{string(r.Fleet), strconv.FormatInt(r.Revision, 10), version(r.App, r.Version), string(r.State), output.At(&r.Created), fmt.Sprintf("%.12s", r.Commit), r.Reason})
 			}
 			return env.Table("FLEET REVISION APP STATE CREATED COMMIT REASON", rows)
@@ -60,6 +57,25 @@ func list(env *command.Env) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&fleet, "fleet", "", "only of this fleet deployment")
 	return cmd
+}
+
+// pages returns all pages of a list, filtered by a value unless that is empty.
+func pages[T any](ctx context.Context, env *command.Env, path, filter, value string) (all []T, err error) {
+	query := url.Values{"limit": {"1000"}}
+	if value != "" {
+		query.Set(filter, value)
+	}
+	for {
+		var answer form.List[T]
+		if err := env.Call(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &answer); err != nil {
+			return nil, err
+		}
+		all = append(all, answer.Items...)
+		if answer.Next == "" {
+			return all, nil
+		}
+		query.Set("cursor", answer.Next)
+	}
 }
 
 func version(app, v string) string {
@@ -103,23 +119,9 @@ func sites(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "sites FLEET", Short: "List the sites of a rollout, with where each stands", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var all []rollout.Member
-			for cursor := ""; ; {
-				query := url.Values{"limit": {"1000"}}
-				if state != "" {
-					query.Set("state", state)
-				}
-				if cursor != "" {
-					query.Set("cursor", cursor)
-				}
-				var answer form.List[rollout.Member]
-				if err := env.Call(cmd.Context(), http.MethodGet, fleetPath(args[0])+"/rollout/sites?"+query.Encode(), nil, &answer); err != nil {
-					return err
-				}
-				all = append(all, answer.Items...)
-				if cursor = answer.Next; cursor == "" {
-					break
-				}
+			all, err := pages[rollout.Member](cmd.Context(), env, fleetPath(args[0])+"/rollout/sites", "state", state)
+			if err != nil {
+				return err
 			}
 			if done, err := env.Machine(form.NotNil(all)); done {
 				return err
