@@ -190,3 +190,18 @@ func TestRemovedDeploymentsGo(t *testing.T) {
 		t.Errorf("%d counters differ, %v", n, err)
 	}
 }
+
+// Of a fleet deployment the newest revisions stay, those that a site may have, one that is open, and the last that was complete.
+func TestOldRevisions(t *testing.T) {
+	t.Parallel()
+	pool := openDB(t)
+	execute(t, pool, `insert into rollouts (fleet, revision, digest, commit, source, state)
+		select 'meter', n, n, n, 'x', case when n in (2, 5) then 'done' when n = 3 then 'running' else 'superseded' end from generate_series(1, 150) n`)
+	execute(t, pool, `insert into rollout_sites (fleet, site, revision) values ('meter', 'plant', 1)`)
+	if err := fleetdb.New(pool).Retain(t.Context(), upkeepdb.Retention{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := texts(t, pool, `select revision::text from rollouts where revision < 53 order by revision`); got != "1 3 5 51 52" {
+		t.Errorf("of the old ones there are %s", got)
+	}
+}

@@ -33,6 +33,8 @@ const (
 	specGrace = 7 * 24 * time.Hour
 	// purgeSites bounds the sites whose removed deployments one transaction deletes.
 	purgeSites = 50
+	// keptRevisions is how many revisions of a fleet deployment are kept, beside those that a site may have: each has its files.
+	keptRevisions = 100
 	// purgeCommands bounds the commands that one transaction deletes: each may have a row for each of many nodes.
 	purgeCommands = 100
 )
@@ -60,7 +62,7 @@ func (s *Upkeep) KeepHistory(ctx context.Context, keep Retention) {
 func (s *Upkeep) Retain(ctx context.Context, keep Retention) error {
 	return errors.Join(
 		s.weeks(ctx, "deployment_history", keep.History), s.weeks(ctx, "anomalies", keep.Anomalies),
-		s.dropEvents(ctx, keep.Events), s.purge(ctx, keep.History), s.purgeCommands(ctx, keep.History), s.purgeSessions(ctx, keep.Sessions), s.collectSpecs(ctx),
+		s.dropEvents(ctx, keep.Events), s.purge(ctx, keep.History), s.purgeCommands(ctx, keep.History), s.purgeSessions(ctx, keep.Sessions), s.purgeRollouts(ctx), s.collectSpecs(ctx),
 	)
 }
 
@@ -219,6 +221,14 @@ func (s *Upkeep) collectSpecs(ctx context.Context) error {
 		and not exists (select from deployment_nodes where running = s.digest)
 		and not exists (select from deployment_nodes where refused = s.digest)`, specGrace.Seconds())
 	return pgdb.Classify("delete specs that nothing names", err)
+}
+
+// purgeRollouts deletes old revisions of fleet deployments that no site may have, but for the last complete one.
+func (s *Upkeep) purgeRollouts(ctx context.Context) error {
+	_, err := s.db.Exec(ctx, `delete from rollouts r using (select fleet, max(revision) as last, coalesce(max(revision) filter (where state = 'done'), 0) as complete from rollouts group by fleet) l
+		where r.fleet = l.fleet and r.revision <= l.last - $1 and r.revision <> l.complete and r.state not in ('running', 'paused')
+			and not exists (select from rollout_sites s where s.fleet = r.fleet and s.revision = r.revision)`, keptRevisions)
+	return pgdb.Classify("delete old revisions of fleet deployments", err)
 }
 
 // purgeSessions deletes sessions that ended long ago, with what they showed.
