@@ -216,6 +216,22 @@ func TestSession(t *testing.T) {
 		}
 	}
 	b.stopped(t, lo)
+	b.idle(t, lo)
+}
+
+// idle has a session end where nothing is typed for as long as its client said.
+func (b *bench) idle(t *testing.T, lo *played) {
+	t.Helper()
+	conn, _, err := b.dial(execPath+"&idle=1s", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := lo.visit(t.Context())
+	awaits(t, conn, "began")
+	if end, _, _ := awaits(t, conn, "end"); end.Reason != fleet.SessionIdle {
+		t.Errorf("ended %+v", end)
+	}
+	<-v.ended
 }
 
 func (b *bench) recording(t *testing.T, id command.ID, query string) []byte {
@@ -248,6 +264,8 @@ func (b *bench) badHandshakes(t *testing.T) {
 		"short key":      {func(h http.Header) { h.Set("Sec-Websocket-Key", "YQ==") }, execPath, http.StatusBadRequest},
 		"another origin": {func(h http.Header) { h.Set("Origin", "https://evil.example") }, execPath, http.StatusForbidden},
 		"no program":     {func(http.Header) {}, "/api/v1/deployments/plant/meter/exec", http.StatusUnprocessableEntity},
+		"idle for years": {func(http.Header) {}, execPath + "&idle=9000h", http.StatusUnprocessableEntity},
+		"no duration":    {func(http.Header) {}, execPath + "&idle=soon", http.StatusUnprocessableEntity},
 		"no such node":   {func(http.Header) {}, execPath + "&node=gw-9", http.StatusNotFound},
 		"no deployment":  {func(http.Header) {}, strings.Replace(execPath, "meter", "none", 1), http.StatusNotFound},
 	} {

@@ -31,6 +31,7 @@ const sendWait, silence = 30 * time.Second, time.Minute
 func Exec(env *command.Env) *cobra.Command {
 	var component string
 	var input, terminal bool
+	var idle time.Duration
 	cmd := &cobra.Command{
 		Use: "exec SITE[/NODE]/DEPLOYMENT[/CONTAINER] -- PROGRAM [ARG]...", Short: "Run a program in a container, and be at it", Args: cobra.MinimumNArgs(2),
 		Long: `Run a program in a container of a deployment: as its user, in its directory and
@@ -54,6 +55,9 @@ breaks nothing off.`,
 			if component != "" {
 				query.Set("component", component)
 			}
+			if idle != 0 {
+				query.Set("idle", idle.String())
+			}
 			s := &attendance{env: env, in: cmd.InOrStdin(), terminal: terminal}
 			if input || terminal {
 				query.Set("input", "true")
@@ -64,6 +68,7 @@ breaks nothing off.`,
 	}
 	cmd.Flags().BoolVarP(&input, "stdin", "i", false, "send the standard input to the program")
 	cmd.Flags().BoolVarP(&terminal, "tty", "t", false, "give the program this terminal; includes --stdin")
+	cmd.Flags().DurationVar(&idle, "idle", 0, "end the session when nothing was typed or shown for so long, up to 24h (default 15m)")
 	cmd.Flags().StringVar(&component, "component", "", "the component, where several have such a container")
 	return cmd
 }

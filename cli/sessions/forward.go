@@ -27,6 +27,7 @@ const takeWait = 30 * time.Second
 // Forward returns "colony port-forward".
 func Forward(env *command.Env) *cobra.Command {
 	var component, address string
+	var idle time.Duration
 	cmd := &cobra.Command{
 		Use: "port-forward SITE[/NODE]/DEPLOYMENT[/CONTAINER] [LOCAL:]PORT", Short: "Have a TCP port of a container on this machine", Args: cobra.ExactArgs(2),
 		Long: `Listen on a port of this machine, and pass each connection on to a port of a
@@ -34,7 +35,7 @@ container, through the site's one connection to the CO: with nothing opened at t
 The container is named as for colony exec, and the same has to allow it: the site's file
 (colony site exec allow SITE) and your role (sessions:open). LOCAL of 0 is any port that
 is free. What goes through is not recorded; that it did is in the list of sessions. It
-ends with Ctrl-C, or where nothing goes through for 15 minutes.`,
+ends with Ctrl-C, or where nothing goes through for 15 minutes (--idle).`,
 		Example: `  colony port-forward plant/gw-1/hello 8080
   colony port-forward plant/hello 0:8080 --address 0.0.0.0`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,10 +51,14 @@ ends with Ctrl-C, or where nothing goes through for 15 minutes.`,
 			if component != "" {
 				query.Set("component", component)
 			}
+			if idle != 0 {
+				query.Set("idle", idle.String())
+			}
 			f := &forwarder{attendance: attendance{env: env}, port: port, connections: map[uint32]net.Conn{}}
 			return command.UntilInterrupted(f.forward(cmd.Context(), path+"?"+query.Encode(), net.JoinHostPort(address, strconv.Itoa(local))))
 		},
 	}
+	cmd.Flags().DurationVar(&idle, "idle", 0, "end when nothing goes through for so long, up to 24h (default 15m)")
 	cmd.Flags().StringVar(&component, "component", "", "the component, where several have such a container")
 	cmd.Flags().StringVar(&address, "address", "127.0.0.1", "where to listen on this machine; whoever reaches it reaches the container")
 	return cmd

@@ -26,8 +26,9 @@ import (
 )
 
 const (
-	// defaultIdle is how long nothing may be typed or shown.
+	// defaultIdle is how long nothing may be typed or shown, where nobody says it, and mostIdle the longest that may be asked for.
 	defaultIdle = 15 * time.Minute
+	mostIdle    = 24 * time.Hour
 	// endWrite bounds what is done once a session has ended.
 	endWrite = 5 * time.Second
 )
@@ -43,6 +44,7 @@ type execInput struct {
 	Input     bool     `query:"input" doc:"what the client sends is its standard input; otherwise that is at its end"`
 	Columns   uint16   `query:"columns" doc:"of the terminal"`
 	Rows      uint16   `query:"rows" doc:"of the terminal"`
+	Idle      string   `query:"idle" doc:"after how long without anything typed or shown the session ends, such as 2h; from 1s to 24h, default 15m"`
 }
 
 func describeExec(o *huma.Operation) {
@@ -58,6 +60,7 @@ type opening struct {
 	command       fleet.NewCommand
 	key           ed25519.PrivateKey // by which what goes down is signed
 	columns, rows uint16             // of the terminal
+	idle          time.Duration      // how long nothing may go through
 	session       fleet.Session
 }
 
@@ -100,15 +103,27 @@ func (r *routes) program(ctx context.Context, in *execInput) (*opening, error) {
 		Arguments: in.Arguments, Terminal: in.Terminal, Columns: in.Columns, Rows: in.Rows, Input: in.Input,
 	}
 	o := &opening{key: key, columns: in.Columns, rows: in.Rows, session: fleet.Session{Arguments: in.Arguments, Terminal: in.Terminal}}
-	return o, r.opening(ctx, o, asked{in.Site, in.Node, command.Exec, req, &req.Subject})
+	return o, r.opening(ctx, o, asked{in.Site, in.Node, in.Idle, command.Exec, req, &req.Subject})
+}
+
+// idle reads how long nothing may go through; empty: as long as the CO says.
+func (r *routes) idle(text string) (time.Duration, error) {
+	if text == "" {
+		return cmp.Or(r.o.Sessions.Idle, defaultIdle), nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second || d > mostIdle {
+		return 0, protocol.Errorf(protocol.Invalid, "%q: want a duration from 1s to %s, such as 2h", text, mostIdle)
+	}
+	return d, nil
 }
 
 // An asked says what a session is asked for.
 type asked struct {
-	site, node string
-	kind       command.Kind
-	args       command.Args
-	subject    *command.Subject // of args
+	site, node, idle string
+	kind             command.Kind
+	args             command.Args
+	subject          *command.Subject // of args
 }
 
 // opening checks a request for a session; nothing is done yet.
@@ -119,6 +134,9 @@ func (r *routes) opening(ctx context.Context, o *opening, a asked) error {
 	}
 	if err := problem.At("query", a.args.Check()); err != nil {
 		return err
+	}
+	if o.idle, err = r.idle(a.idle); err != nil {
+		return problem.At("query.idle", err)
 	}
 	if r.o.Refuse != nil {
 		return r.o.Refuse
@@ -201,7 +219,7 @@ func (r *routes) attend(ctx context.Context, o *opening, client *socket.Socket, 
 	ended := r.untilOver(ctx, stop)
 	began := false
 	end := session.Run(ctx, session.Options{
-		ID: s.ID, Node: s.Node, Key: o.key, Way: reader, Client: client, AnswerWait: r.o.AnswerWait, Idle: cmp.Or(r.o.Sessions.Idle, defaultIdle),
+		ID: s.ID, Node: s.Node, Key: o.key, Way: reader, Client: client, AnswerWait: r.o.AnswerWait, Idle: o.idle,
 		Publish: func(ctx context.Context, payload []byte) error {
 			return r.o.Sessions.Input(ctx, s.Site, s.ID, payload)
 		},

@@ -22,6 +22,7 @@ type forwardInput struct {
 	Component string `query:"component" doc:"the component; default the one with such a container"`
 	Container string `query:"container" doc:"the container; default the one of the deployment, where it is one alone"`
 	Port      uint16 `query:"port" doc:"the TCP port at which the container listens"`
+	Idle      string `query:"idle" doc:"after how long without anything that goes through the session ends, such as 2h; from 1s to 24h, default 15m"`
 }
 
 func describeForward(o *huma.Operation) {
@@ -39,7 +40,7 @@ func (r *routes) forward(ctx context.Context, in *forwardInput) (*huma.StreamRes
 	}
 	req := &command.ForwardRequest{Key: public, Subject: command.Subject{Deployment: protocol.DeploymentName(in.Name), Component: in.Component, Container: in.Container}, Port: in.Port}
 	o := &opening{key: key, session: fleet.Session{Arguments: []string{"port-forward", strconv.Itoa(int(in.Port))}}}
-	if err := r.opening(ctx, o, asked{in.Site, in.Node, command.Forward, req, &req.Subject}); err != nil {
+	if err := r.opening(ctx, o, asked{in.Site, in.Node, in.Idle, command.Forward, req, &req.Subject}); err != nil {
 		return nil, r.fail(ctx, err)
 	}
 	return r.upgrade(o, socket.Forwarding), nil
