@@ -155,7 +155,9 @@ func printOutline(env *command.Env, out rollout.Outline) error {
 			effects = append(effects, fmt.Sprintf("%s %d", e, n))
 		}
 	}
-	env.Printf("sites: %s\n", strings.Join(effects, ", "))
+	env.Printf("sites: %s", strings.Join(effects, ", "))
+	noteAll(env, out.Notes)
+	env.Printf("")
 	var rows [][]string
 	for i, w := range out.Waves {
 		of := w.Group
@@ -189,6 +191,12 @@ func printOutline(env *command.Env, out rollout.Outline) error {
 	return nil
 }
 
+func noteAll(env *command.Env, notes []string) {
+	for _, n := range notes {
+		env.Printf("note: %s", n)
+	}
+}
+
 func set(env *command.Env) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
@@ -214,6 +222,7 @@ func put(ctx context.Context, env *command.Env, name, etag string, c api.Content
 	if done, err := env.Machine(f); done {
 		return err
 	}
+	noteAll(env, f.Notes)
 	env.Printf("fleet deployment %s: %s %s at commit %.12s; follow it with colony rollout show %s", f.Name, f.Content.Application.ID, f.Content.Application.Version, f.Commit, f.Name)
 	return nil
 }

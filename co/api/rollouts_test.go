@@ -157,7 +157,10 @@ func TestANameOfTheFleet(t *testing.T) {
 
 	var f rollouts.FleetDeployment
 	strategy := map[string]any{"targets": map[string]any{"sites": []string{"*"}, "except": []string{"nobody"}}, "strategy": map[string]any{"sitesPerMinute": 7}}
-	w.do(http.MethodPut, fleetPath, hello("1.1.0", strategy)).into(http.StatusOK, nil)
+	w.do(http.MethodPut, fleetPath, hello("1.1.0", strategy)).into(http.StatusOK, &f)
+	if len(f.Notes) != 1 || !strings.Contains(f.Notes[0], "spec.targets.except: no site is nobody") {
+		t.Errorf("notes %q", f.Notes)
+	}
 	w.do(http.MethodPost, fleetPath+"/revert", map[string]any{"to": 1}).into(http.StatusOK, &f)
 	if c := f.Content; c.Application.Version != "1.0.0" || len(c.Targets.Except) != 1 || c.Strategy.SitesPerMinute != 7 {
 		t.Errorf("the return says %+v", c)

@@ -104,6 +104,7 @@ type Outline struct {
 	Waves   []OutlineWave  `json:"waves"`
 	Sites   []OutlineSite  `json:"sites" doc:"by wave, and within it in the sequence in which they are admitted; at most 1,000"`
 	More    int            `json:"more" doc:"how many further sites there are"`
+	Notes   []string       `json:"notes,omitempty" doc:"what may be a mistake, such as a target that is no site"`
 }
 
 // An OutlineWave is a wave of an Outline.

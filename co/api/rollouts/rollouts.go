@@ -112,6 +112,7 @@ type FleetDeployment struct {
 	ID      string                  `json:"id"`
 	Commit  string                  `json:"commit" doc:"the last one that changed its file"`
 	Content Content                 `json:"content"`
+	Notes   []string                `json:"notes,omitempty" doc:"of a change: what may be a mistake, such as a target that is no site"`
 }
 
 // A FleetSummary is a fleet deployment in a list.

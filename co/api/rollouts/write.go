@@ -80,7 +80,8 @@ func (r *routes) set(ctx context.Context, in *putInput) (*form.Tagged[FleetDeplo
 	if err != nil {
 		return nil, err
 	}
-	if _, err := r.o.Plan(ctx, name, next); err != nil {
+	outline, err := r.o.Plan(ctx, name, next)
+	if err != nil {
 		return nil, inBody(err)
 	}
 	verb := "Change"
@@ -97,7 +98,9 @@ func (r *routes) set(ctx context.Context, in *putInput) (*form.Tagged[FleetDeplo
 	if now.file == nil {
 		return nil, changed(name) // somebody removed it meanwhile
 	}
-	return now.shown(name), nil
+	out := now.shown(name)
+	out.Body.Notes = outline.Notes
+	return out, nil
 }
 
 // inBody has the problems of a file be problems of the request.

@@ -33,6 +33,7 @@ func (d *Driver) Plan(ctx context.Context, name protocol.DeploymentName, f fleet
 	if err := next.emptyWaves(placed); err != nil {
 		return out, protocol.Errorf(protocol.Invalid, "%w", err)
 	}
+	out.Notes = next.src.file.Notes(w.sites)
 	members, err := d.o.Store.Members(ctx, name)
 	if err != nil {
 		return out, err

@@ -80,6 +80,21 @@ func (f *File) Sites(all []protocol.SiteID, groups map[string]siteset.Set) ([]ro
 	return out, nil
 }
 
+// Notes say what of the targets means no site that there is: it may come, or its name is misspelt.
+func (f *File) Notes(all []protocol.SiteID) (notes []string) {
+	for _, part := range []struct {
+		key  string
+		list []string
+	}{{"sites", f.Targets.Sites}, {"except", f.Targets.Except}} {
+		for _, e := range part.list {
+			if one := (entries{e}); !slices.ContainsFunc(all, one.has) {
+				notes = append(notes, fmt.Sprintf("spec.targets.%s: no site is %s: colony site list shows their names", part.key, e))
+			}
+		}
+	}
+	return notes
+}
+
 // EmptyWaves returns which waves are those of groups that none of sites is in; nil: there are none. sites are those that Sites returned.
 func (f *File) EmptyWaves(sites []rollout.Site) error {
 	var problems v1rc3.Problems
