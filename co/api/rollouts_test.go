@@ -152,6 +152,9 @@ func TestANameOfTheFleet(t *testing.T) {
 	w.digestOf("greeting", "1.0.0")
 	own := map[string]any{"site": "home", "name": "greeting", "app": "hello"}
 	w.do(http.MethodPost, "/api/v1/deployments", own).fails(http.StatusConflict, "of the fleet deployment of that name")
+	for _, method := range []string{http.MethodPatch, http.MethodDelete} {
+		w.do(method, "/api/v1/deployments/home/greeting", map[string]any{}).fails(http.StatusConflict, "of the fleet deployment of that name: change that")
+	}
 	own["name"] = "other"
 	w.do(http.MethodPost, "/api/v1/deployments", own).into(http.StatusCreated, nil)
 

@@ -129,8 +129,8 @@ func (a *API) create(ctx context.Context, in NewDeployment) (fleet.Deployment, e
 		return fleet.Deployment{}, problem.At("body.name", err)
 	}
 	audit.Note(ctx, fmt.Sprintf("deployment %s/%s", site, name))
-	if claims, err := a.opts.Sites.Rollouts.Store.Claims(ctx, name, site); err != nil || claims {
-		return fleet.Deployment{}, cmp.Or(err, protocol.Errorf(protocol.Conflict, "site %s has a deployment %s of the fleet deployment of that name: choose another name, or except the site there", site, name))
+	if err := a.ofFleet(ctx, site, name, "choose another name, or except the site there"); err != nil {
+		return fleet.Deployment{}, err
 	}
 	app, err := a.application(ctx, in.App, in.Version)
 	if err != nil {
@@ -153,6 +153,15 @@ func (a *API) create(ctx context.Context, in NewDeployment) (fleet.Deployment, e
 		return out, protocol.Errorf(protocol.Conflict, "site %s has a deployment %s already: update it, or choose another name", site, name)
 	}
 	return out, err
+}
+
+// ofFleet returns an error where a site has a deployment of a name by a fleet deployment, which says what to do instead.
+func (a *API) ofFleet(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, instead string) error {
+	claims, err := a.opts.Sites.Rollouts.Store.Claims(ctx, name, site)
+	if err == nil && claims {
+		err = protocol.Errorf(protocol.Conflict, "site %s has a deployment %s of the fleet deployment of that name: %s", site, name, instead)
+	}
+	return err
 }
 
 // checkTarget makes sure that the site, and the node if one is named, exist.
@@ -382,6 +391,9 @@ func (a *API) onTop(ctx context.Context, p DeploymentPath, ifMatch string, write
 	defer cancel()
 	for {
 		content, commit, err := a.current(ctx, site, name, ifMatch)
+		if protocol.KindOf(err) == protocol.NotFound {
+			err = cmp.Or(a.ofFleet(ctx, site, name, "change that (colony fleet), or except the site there"), err)
+		}
 		if err != nil {
 			return err
 		}
