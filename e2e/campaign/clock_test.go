@@ -153,6 +153,7 @@ func (c *clocked) fails(what string) {
 // are set while they run, as by NTP: changes, retries and rollbacks go on as ever, nothing is
 // lost, and no container is removed.
 func TestClocks(t *testing.T) {
+	t.Parallel()
 	programs := faulty(t)
 	c := &clocked{colony: newColony(t, built(t), programs, programs)}
 	c.set(c.lo, right)

@@ -26,6 +26,7 @@ var (
 // containerd or both in between. The last change must come into force, and nothing of the
 // others may be left: no task, shim, pipe, snapshot, lease or network.
 func TestEdits(t *testing.T) {
+	t.Parallel()
 	c := newColony(t, built(t), built(t), built(t))
 	c.up()
 	e := &edits{colony: c, random: rand.New(rand.NewPCG(*editSeed, 1))}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -45,7 +46,17 @@ const (
 	patience = 2 * time.Minute
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+// together is how many tests run at a time, whatever the number of processors: they wait for restarts more than they work.
+const together = "4"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", together); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(pgtest.Main(m))
+}
 
 // A release is a folder with the programs of one release.
 type release string

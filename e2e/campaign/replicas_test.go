@@ -20,6 +20,7 @@ import (
 // schema up to date, the one of the release before goes on with it. Both make changes, both take reports, each shows what the other
 // did, and one alone is enough. The old program does not start again on the new schema, and says so.
 func TestReplicasOfTwoReleases(t *testing.T) {
+	t.Parallel()
 	present := built(t)
 	all, err := releases("../..")
 	if err != nil {

@@ -28,6 +28,7 @@ var (
 // tier from starting. The fleet has certificates and signatures; a machine whose own were
 // damaged gets a join token, as an operator gives it one.
 func TestRot(t *testing.T) {
+	t.Parallel()
 	c := newColony(t, built(t), built(t), built(t))
 	c.certify()
 	r := &rot{plc: &plc{colony: c}, random: rand.New(rand.NewPCG(*rotSeed, 1)), addressee: "World"}

@@ -20,6 +20,7 @@ var orders = [][]string{{"en", "lo", "co"}, {"co", "en", "lo"}, {"lo", "co", "en
 // mixture a deployment is made, updated, rolled back and removed, machine data crosses, and
 // all is shown; what runs is not restarted by an upgrade.
 func TestSkew(t *testing.T) {
+	t.Parallel()
 	present := built(t)
 	all, err := releases("../..")
 	if err != nil {
@@ -31,6 +32,7 @@ func TestSkew(t *testing.T) {
 		before := programs(t, of)
 		for _, order := range orders {
 			t.Run(of.version+" to this, "+strings.Join(order, " "), func(t *testing.T) {
+				t.Parallel()
 				c := newColony(t, before, before, before)
 				c.up()
 				s := &skew{plc: c.connect()}

@@ -161,6 +161,7 @@ func (m *machine) edit(file string, change func(content []byte)) {
 // a kill and the start. Containers go on, also where the fleet cannot come up; both machines enrol anew, and
 // say what was damaged.
 func TestDamagedIdentityOfAMachine(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	present, flags := built(t), secure(t)
 	m.co = &tier{program: []string{filepath.Join(string(present), "colony")}} // for the command line
