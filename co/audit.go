@@ -26,6 +26,7 @@ func (c *CO) keepAudit(s stores) (checkpoints, error) {
 		Store: s.audit, Key: key, File: file, Disk: disk.OS, Logger: c.log.With("component", "audit"),
 		Lock:    func(ctx context.Context) (context.Context, func(), error) { return s.db.Lease(ctx, "audit") },
 		Commits: func(ctx context.Context) (map[string][]string, error) { return commitsOf(ctx, s) },
+		Pushes:  s.repo.Since,
 	})
 	c.parts.Go("audit", k.Run)
 	return keeper.NewReader(file, key).Checkpoints, nil

@@ -290,6 +290,13 @@ func byGit(t *testing.T, c *colony) {
 		return nil
 	})
 	c.greets("Hello, World!")
+	c.eventually(time.Minute, "the audit has what was pushed by hand", func() error {
+		out := c.must("audit", "--principal", "git")
+		if !strings.Contains(out, `"One by hand, one broken"`) || !strings.Contains(out, "deployments/"+site) || strings.Contains(out, "Deploy hello") {
+			return errors.New(out)
+		}
+		return nil
+	})
 
 	git("pull", "-q", "--rebase")
 	git("rm", "-rq", filepath.Join("deployments", site, "by-hand"), filepath.Join("deployments", site, "broken"))

@@ -96,7 +96,7 @@ func result(e audit.Entry) string {
 	switch {
 	case e.Kind == audit.Refused:
 		text = fmt.Sprintf("refused (%d)", e.Status)
-	case e.Kind == audit.Local || e.Status != 0 && e.Status < http.StatusBadRequest:
+	case e.Kind == audit.Local || e.Kind == audit.Pushed || e.Status != 0 && e.Status < http.StatusBadRequest:
 		text = "done"
 	case e.Status != 0:
 		text = fmt.Sprintf("failed (%d)", e.Status)

@@ -27,6 +27,8 @@ const (
 	Refused Kind = "refused"
 	// Local is what was done on the CO's own machine, or on that of a site's LO, without its API.
 	Local Kind = "local"
+	// Pushed is a commit that somebody pushed to the deployments repo, without the API.
+	Pushed Kind = "pushed"
 )
 
 // A Row is what the record keeps. It never changes.
@@ -150,7 +152,7 @@ func Stamp(ctx context.Context, message string) string {
 type Entry struct {
 	ID        string     `json:"id" doc:"the id of its row; commits name it as Colony-Audit"`
 	At        time.Time  `json:"at" doc:"when it was asked for, by the CO's clock"`
-	Kind      Kind       `json:"kind" enum:"intent,refused,local" doc:"intent: it was carried out; refused: whoever asked may not do it; local: it was done on the CO's own machine, or on that of a site's LO, which says so"`
+	Kind      Kind       `json:"kind" enum:"intent,refused,local,pushed" doc:"intent: it was carried out; refused: whoever asked may not do it; local: it was done on the CO's own machine, or on that of a site's LO, which says so; pushed: a commit that somebody pushed to the deployments repo"`
 	Principal string     `json:"principal,omitempty" doc:"whose token was shown; absent: none"`
 	Role      string     `json:"role,omitempty" doc:"of the principal at that time"`
 	Token     string     `json:"token,omitempty" doc:"id of the token"`

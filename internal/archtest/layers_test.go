@@ -214,6 +214,7 @@ var packages = map[string]layer{
 	"co/repo/git/lastchange":    logic,
 	"co/repo/git/names":         logic,
 	"co/repo/git/progress":      logic,
+	"co/repo/git/since":         logic,
 	"co/inbound":                adapter,
 	"co/ingest":                 adapter,
 	"co/presence":               adapter,

@@ -47,7 +47,7 @@ type entriesInput struct {
 	form.PageQuery
 	Principal string    `query:"principal" doc:"only of this one"`
 	Target    string    `query:"target" doc:"only where the path that was asked for begins so"`
-	Kind      string    `query:"kind" enum:"intent,refused,local" doc:"only of this kind"`
+	Kind      string    `query:"kind" enum:"intent,refused,local,pushed" doc:"only of this kind"`
 	Since     time.Time `query:"since" doc:"only from then on"`
 	Until     time.Time `query:"until" doc:"only before"`
 }

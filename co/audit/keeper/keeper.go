@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/audit"
+	"github.com/colonyfleet/colony/co/repo/git/since"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/retry"
 )
@@ -29,6 +30,17 @@ type Store interface {
 	Seal(ctx context.Context) (position int64, hash audit.Hash, sealed int, err error)
 	// Open returns the oldest intents, up to n, that have no outcome, nor what stands for one, and were written before a time.
 	Open(ctx context.Context, before time.Time, n int) ([]string, error)
+	Pushed
+}
+
+// Pushed is what the record has of commits that no operation made.
+type Pushed interface {
+	// PushedTo returns the commit up to which they are recorded; empty: none was yet.
+	PushedTo(ctx context.Context) (commit string, err error)
+	// AddPushes adds rows, and notes that all up to the commit to are recorded; nothing where that was not from any more.
+	AddPushes(ctx context.Context, from, to string, rows []audit.Row) error
+	// CommitsOf returns the commits of intents that there are; nil for one that has no outcome yet.
+	CommitsOf(ctx context.Context, intents []string) (map[string][]string, error)
 }
 
 // Options are what a keeper needs. All are required but for Answered.
@@ -38,6 +50,8 @@ type Options struct {
 	Lock func(ctx context.Context) (held context.Context, release func(), err error)
 	// Commits returns the last commits of the deployments repo that name an intent, by the intent.
 	Commits func(ctx context.Context) (map[string][]string, error)
+	// Pushes returns the commits of the deployments repo after one, which may be empty, and up to most of them.
+	Pushes func(ctx context.Context, after string, most int) (since.Commits, error)
 	// Key signs checkpoints, which are appended to File.
 	Key  ed25519.PrivateKey
 	File string
@@ -67,6 +81,7 @@ type Keeper struct {
 	// What follows belongs to the goroutine of Run.
 	checkpoint int64 // position of the last checkpoint
 	checked    time.Time
+	looked     time.Time // for what was pushed
 }
 
 // New returns a keeper that does nothing yet.
@@ -118,6 +133,12 @@ func (k *Keeper) keep(ctx context.Context, worked func()) error {
 func (k *Keeper) turn(ctx context.Context) error {
 	position, hash, sealed, err := k.o.Store.Seal(ctx)
 	for ; err == nil && sealed > 0; position, hash, sealed, err = k.o.Store.Seal(ctx) {
+	}
+	if err == nil && time.Since(k.looked) >= pushesEvery {
+		k.looked = time.Now()
+		if err := k.pushes(ctx); err != nil && ctx.Err() == nil { // the deployments repo may be away
+			k.o.Logger.WarnContext(ctx, "what was pushed to the deployments repo is not in the audit yet", "err", err)
+		}
 	}
 	if err != nil || time.Since(k.checked) < checkpointEvery {
 		return err

@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"github.com/colonyfleet/colony/co/db"
 	auditdb "github.com/colonyfleet/colony/co/db/audit"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/repo/git/since"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/internal/testpart"
@@ -67,6 +70,9 @@ func TestKeep(t *testing.T) {
 		},
 		Commits: func(context.Context) (map[string][]string, error) {
 			return map[string][]string{ids[0]: {"c0ffee"}, "other": {"bad"}}, nil
+		},
+		Pushes: func(context.Context, string, int) (since.Commits, error) {
+			return since.Commits{}, errors.New("git is away")
 		},
 	})
 	go func() { defer close(done); k.Run(ctx) }()
@@ -149,5 +155,114 @@ func TestKey(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPushes has commits come that operations made, and others: each of those is a row, once.
+func TestPushes(t *testing.T) {
+	t.Parallel()
+	pool, err := db.Open(t.Context(), pgtest.New(t), db.Options{MaxConns: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s := auditdb.New(pool)
+	intent := func(commits ...string) string {
+		t.Helper()
+		row := audit.NewRow(time.Now(), audit.Row{Kind: audit.Intent, Operation: "POST /x"})
+		if err := s.Add(t.Context(), row); err != nil {
+			t.Fatal(err)
+		}
+		if commits != nil {
+			if err := s.Add(t.Context(), audit.NewRow(time.Now(), audit.Row{Kind: audit.Outcome, Of: row.ID, Status: 200, Commits: commits})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return row.ID
+	}
+	done, open := intent("c1"), intent()
+	var mu sync.Mutex
+	now := since.Commits{Head: "c0", Follows: true}
+	come := func(c since.Commits) {
+		mu.Lock()
+		defer mu.Unlock()
+		now = c
+	}
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func() (stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		k := keeper.New(keeper.Options{
+			Store: s, Key: key, File: filepath.Join(t.TempDir(), "checkpoints.jsonl"), Disk: disk.OS, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Lock:    func(ctx context.Context) (context.Context, func(), error) { return pool.Lease(ctx, "audit") },
+			Commits: func(context.Context) (map[string][]string, error) { return nil, nil },
+			Pushes: func(_ context.Context, after string, _ int) (since.Commits, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if after == now.Head {
+					return since.Commits{Head: after, Follows: true}, nil
+				}
+				return now, nil
+			},
+		})
+		go func() { defer close(ended); k.Run(ctx) }()
+		return func() { cancel(); <-ended }
+	}
+	follows := func(head string) {
+		t.Helper()
+		stop := run() // each looks at once
+		defer stop()
+		testpart.Within(t, time.Minute, "the audit follows to "+head, func() error {
+			if to, err := s.PushedTo(t.Context()); err != nil || to != head {
+				return fmt.Errorf("it is at %q (%w)", to, err)
+			}
+			return nil
+		})
+	}
+	rows := func() []audit.Entry {
+		t.Helper()
+		list, _, err := s.Entries(t.Context(), audit.Filter{Principal: "git"}, fleet.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	follows("c0")
+	if list := rows(); len(list) > 0 {
+		t.Fatalf("what was there before is recorded: %+v", list)
+	}
+	come(since.Commits{Head: "c5", Follows: true, List: []since.Commit{
+		{ID: "c1", Trailers: []string{"Colony-Audit: " + done}},
+		{ID: "c2", Trailers: []string{"Colony-Audit: " + open}},
+		{ID: "c3", Author: "Ann <ann@example.org>", Subject: "By hand", Paths: []string{"deployments/plant/a/deployment.yaml", "deployments/plant/b/deployment.yaml"}},
+		{ID: "c4", Trailers: []string{"Colony-Audit: " + done}, Paths: []string{"x"}},
+		{ID: "c5", Trailers: []string{"Signed-off-by: x", "Colony-Audit: none"}},
+	}})
+	follows("c5")
+	follows("c5")
+	list := rows()
+	if len(list) != 3 {
+		t.Fatalf("%d rows, want those of c3, c4 and c5: %+v", len(list), list)
+	}
+	by := map[string]audit.Entry{}
+	for _, e := range list {
+		by[e.Commits[0]] = e
+	}
+	if e := by["c3"]; e.Kind != audit.Pushed || e.Operation != "git push" || e.Target != "deployments/plant" || !strings.Contains(e.Detail, `"By hand", by Ann <ann@example.org> as the commit says, 2 files`) {
+		t.Errorf("by hand: %+v", e)
+	}
+	for commit, names := range map[string]string{"c4": done, "c5": "none"} {
+		if e := by[commit]; !strings.Contains(e.Detail, "it names operation "+names+", which did not make it") {
+			t.Errorf("%s, which names an operation that did not make it: %+v", commit, e)
+		}
+	}
+	come(since.Commits{Head: "c9", More: 7, List: []since.Commit{{ID: "c9", Paths: []string{"a", "b"}}}})
+	follows("c9")
+	if list := rows(); len(list) != 6 || !slices.ContainsFunc(list, func(e audit.Entry) bool { return strings.Contains(e.Detail, "written anew: commit c5 is not in") }) ||
+		!slices.ContainsFunc(list, func(e audit.Entry) bool { return strings.Contains(e.Detail, "7 commits, after c5") }) {
+		t.Errorf("after a forced push: %+v", list)
 	}
 }

@@ -170,3 +170,44 @@ func (s *Store) Open(ctx context.Context, before time.Time, n int) ([]string, er
 	list, err := pgdb.Rows(ctx, s.db, pgx.RowTo[string], `select id from audit_open where at < $1 order by at, id limit $2`, before, n)
 	return list, pgdb.Classify("read the audit", err)
 }
+
+// PushedTo returns the commit of the deployments repo up to which pushes are recorded; empty: none was yet.
+func (s *Store) PushedTo(ctx context.Context) (commit string, err error) {
+	err = s.db.QueryRow(ctx, `select commit from audit_pushed`).Scan(&commit)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return commit, pgdb.Classify("read the audit", err)
+}
+
+// AddPushes adds rows of commits that no operation made, and notes that all up to the commit to are recorded; nothing where that
+// was not from any more. ctx is of a lease that one replica has.
+func (s *Store) AddPushes(ctx context.Context, from, to string, rows []audit.Row) error {
+	return s.db.Tx(ctx, "write the audit", func(tx pgx.Tx) error {
+		if err := s.db.Fence(ctx, tx); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `insert into audit_pushed as p (commit) values ($2) on conflict (one) do update set commit = $2 where p.commit = $1`, from, to)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		b := &pgx.Batch{}
+		for _, r := range rows {
+			db.QueueAudit(b, r)
+		}
+		return tx.SendBatch(ctx, b).Close()
+	})
+}
+
+// CommitsOf returns the commits of intents that there are; nil for one that has no outcome yet.
+func (s *Store) CommitsOf(ctx context.Context, intents []string) (map[string][]string, error) {
+	out := map[string][]string{}
+	_, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (none struct{}, err error) {
+		var id string
+		var commits []string
+		err = row.Scan(&id, &commits)
+		out[id] = commits
+		return none, err
+	}, `select a.id, (select o.commits from audit o where o.of = a.id order by o.kind = 'outcome' desc limit 1) from audit a where a.id = any ($1) and a.kind = 'intent'`, pgdb.Filled(intents))
+	return out, pgdb.Classify("read the audit", err)
+}

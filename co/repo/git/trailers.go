@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/colonyfleet/colony/co/repo/git/names"
+	"github.com/colonyfleet/colony/co/repo/git/since"
 )
 
 // A Removal is the commit that removed a file.
@@ -97,4 +98,12 @@ func lines(text string) []string {
 		}
 	}
 	return all
+}
+
+// Since returns the commits of the head's history after one, see since.Repo.Read.
+func (r *Repo) Since(ctx context.Context, after string, most int) (since.Commits, error) {
+	if after != "" && names.Commit(after) != nil {
+		return since.Commits{}, names.Commit(after)
+	}
+	return since.Repo{Head: r.Head, Sync: r.Sync, Git: r.local}.Read(ctx, after, most)
 }
