@@ -12,10 +12,12 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/retry"
@@ -30,6 +32,9 @@ const (
 	pageMessages = 1000
 	// batchSamples is from how many samples on a request is sent.
 	batchSamples = 2000
+	// atOnce is how many requests are under way at a time. Each has samples of other rules, so that those of a series are sent in
+	// their sequence.
+	atOnce = 4
 	// maxRetryAfter bounds how long a server may make us wait.
 	maxRetryAfter = 5 * time.Minute
 )
@@ -72,9 +77,8 @@ type Writer struct {
 	log     *slog.Logger
 	client  *http.Client
 	metrics metrics
-	// hopeless is set while the server refuses whatever it is sent. It belongs to the
-	// goroutine of Run.
-	hopeless bool
+	// hopeless is set while the server refuses whatever it is sent.
+	hopeless atomic.Bool
 }
 
 type metrics struct {
@@ -177,22 +181,27 @@ func (w *Writer) sendAll(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	work, within := errgroup.WithContext(ctx)
+	work.SetLimit(atOnce)
 	b := newBatch()
 	for _, r := range rules {
-		page, err := w.opts.Store.Messages(ctx, fleet.MessageFilter{Site: r.Site, Rule: r.Rule, After: r.After, Limit: pageMessages})
+		page, err := w.opts.Store.Messages(within, fleet.MessageFilter{Site: r.Site, Rule: r.Rule, After: r.After, Limit: pageMessages})
 		if err != nil {
+			if failed := work.Wait(); failed != nil {
+				err = failed // why the others have ended
+			}
 			return false, err
 		}
 		more = more || page.More
 		w.metrics.skipped.Add(float64(b.add(r, page)))
 		if len(b.samples) >= batchSamples {
-			if err := w.flush(ctx, b); err != nil {
-				return false, err
-			}
+			full := b
+			work.Go(func() error { return w.flush(within, full) }) // waits while there are as many as may be
 			b = newBatch()
 		}
 	}
-	return more, w.flush(ctx, b)
+	work.Go(func() error { return w.flush(within, b) })
+	return more, work.Wait()
 }
 
 // flush sends a batch, and records that its messages were read.

@@ -2,11 +2,15 @@ package remotewrite
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -321,5 +325,47 @@ func TestTimeOfAWrongClock(t *testing.T) {
 		if len(got) != 1 || got[0].millis != tt.want.UnixMilli() {
 			t.Errorf("%s: %+v, want the time %s", name, got, tt.want)
 		}
+	}
+}
+
+// TestRulesAtOnce sends samples of several rules at a time, so that a server that takes its time for each request takes as much from
+// many rules as it can.
+func TestRulesAtOnce(t *testing.T) {
+	t.Parallel()
+	var rules []fleet.MetricRule
+	for i := range 4 * atOnce {
+		r := plain
+		r.Rule = fmt.Sprint("rule", i)
+		rules = append(rules, r)
+	}
+	m := newMemory(rules...)
+	for _, r := range rules {
+		for i := range int64(pageMessages) {
+			m.add(r.Rule, "t", "1", i)
+		}
+	}
+	var now, most atomic.Int32
+	together := make(chan struct{})
+	var once sync.Once
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
+		}
+		if n == atOnce {
+			once.Do(func() { close(together) })
+		}
+		select {
+		case <-together:
+		case <-time.After(patience):
+			t.Error("requests come one after the other")
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(s.Close)
+	run(t, m, s.URL)
+	m.untilRead(t)
+	if n := most.Load(); n != atOnce {
+		t.Errorf("%d requests at a time, want %d", n, atOnce)
 	}
 }

@@ -26,7 +26,7 @@ const maxSplits = 64
 // nothing, batch after batch, is not sent each sample alone.
 func (w *Writer) deliver(ctx context.Context, samples []sample) error {
 	budget, sent, refused, last := 2*len(samples), 0, 0, result{}
-	if w.hopeless {
+	if w.hopeless.Load() {
 		budget = min(budget, maxSplits)
 	}
 	for todo := [][]sample{samples}; len(todo) > 0; {
@@ -59,7 +59,7 @@ func (w *Writer) deliver(ctx context.Context, samples []sample) error {
 			"status", last.status, "reason", last.reason)
 	}
 	if sent+refused > 0 {
-		w.hopeless = sent == 0
+		w.hopeless.Store(sent == 0)
 	}
 	return nil
 }
