@@ -45,8 +45,7 @@ func (l *Loop) compileAhead(ctx context.Context, sites []protocol.SiteID, bySite
 		w := &siteWork{files: files, desired: make([]fleet.Desired, len(files)), errs: make([]error, len(files)), done: make(chan struct{})}
 		for i, f := range files {
 			have, ok := l.have(site, f.name)
-			// The same commit is the same file; what was compiled from it stays.
-			if ok && have.Commit == f.commit && have.Problem == "" && have.Entry.Digest != "" && f.err == nil {
+			if ok && compiledAt(&have, f.commit) && f.err == nil {
 				w.desired[i] = have
 				continue
 			}
@@ -72,6 +71,12 @@ func (l *Loop) compileAhead(ctx context.Context, sites []protocol.SiteID, bySite
 		})
 	}
 	return work, group.Wait
+}
+
+// compiledAt reports whether what is recorded of a deployment was compiled from its file as a commit has it. The same commit is the same
+// file; what was compiled from it stays.
+func compiledAt(have *fleet.Desired, commit string) bool {
+	return have.Commit == commit && have.Problem == "" && have.Entry.Digest != ""
 }
 
 // compiled waits until the files of a site are compiled. It returns what is desired there,

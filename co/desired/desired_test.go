@@ -129,6 +129,48 @@ func TestRestart(t *testing.T) {
 	w.quiet()
 }
 
+// TestRecordedFilesAreNotParsed has a loop begin with a record: what is compiled there is not parsed, until another commit changes it, also
+// where that leaves it as it was; and its id stays taken.
+func TestRecordedFilesAreNotParsed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", "1.0.0"), path("munich", "b"): deployment("munich", "b", "1.0.0")})
+	w.next("berlin")
+	w.next("munich")
+	w.stop()
+	w.start()
+	w.next("berlin")
+	w.next("munich")
+	w.commit(map[string]string{"README.md": "x"})
+	w.quiet()
+	w.stop()
+	for p, f := range w.loop.parsed {
+		if f.doc != nil || !f.compiled {
+			t.Errorf("%s was parsed, and is in memory", p)
+		}
+	}
+	w.start()
+	w.next("berlin")
+	w.next("munich")
+	w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", "1.0.0")})
+	w.until("it is compiled once more", func() bool { return w.count("a") == 2 })
+	taken := strings.Replace(deployment("berlin", "c", "1.0.0"), firstLine(deployment("berlin", "c", "1.0.0")), firstLine(deployment("munich", "b", "1.0.0")), 1)
+	w.commit(map[string]string{path("berlin", "c"): taken})
+	w.until("an id that is taken is refused", func() bool {
+		var refused bool
+		w.store.set(func() {
+			refused = slices.ContainsFunc(w.store.problems, func(p string) bool { return strings.Contains(p, "is the id of deployments/munich/b/deployment.yaml") })
+		})
+		return refused
+	})
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
 func TestBadFileKeepsItsLastGoodEntry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -31,8 +31,11 @@ type file struct {
 	name   protocol.DeploymentName
 	commit string
 	blob   string // of the content
+	id     string // of the deployment, as the document or the record has it; empty: not known
 	doc    *v1rc3.Deployment
 	err    error // why doc is nil, or not acceptable
+	// compiled says that the record has what this content compiles to: it is not parsed, and doc is nil.
+	compiled bool
 }
 
 // A comparison is that of one commit of the repo with the record.
@@ -178,8 +181,8 @@ func (l *Loop) hold(site protocol.SiteID, waiting bool) bool {
 	return time.Since(s.heldSince) < l.opts.HoldFirst
 }
 
-// read parses the deployment files of a snapshot; one that did not change since the
-// last reconcile is not parsed again.
+// read parses the deployment files of a snapshot, but for those whose content is compiled in the record; one that
+// did not change since the last reconcile is not parsed again.
 func (l *Loop) read(ctx context.Context, s Snapshot, out *outcome) []file {
 	next := map[string]file{}
 	paths := slices.AppendSeq(slices.Collect(maps.Keys(s.Files)), maps.Keys(s.Skipped))
@@ -191,10 +194,13 @@ func (l *Loop) read(ctx context.Context, s Snapshot, out *outcome) []file {
 			continue
 		}
 		f := file{path: p, commit: s.Commits[p], blob: s.Blobs[p]}
-		if last, ok := l.parsed[p]; ok && last.blob == f.blob && s.Skipped[p] == "" {
+		last, ok := l.parsed[p]
+		switch {
+		case s.Skipped[p] == "" && l.recorded(&f, parts[1], parts[2]):
+		case ok && last.blob == f.blob && s.Skipped[p] == "" && !last.compiled:
 			last.commit = f.commit
 			f = last
-		} else {
+		default:
 			f.parse(parts[1], parts[2], s)
 		}
 		next[p] = f
@@ -209,6 +215,17 @@ func (l *Loop) read(ctx context.Context, s Snapshot, out *outcome) []file {
 	return files
 }
 
+// recorded reports whether the record has what a file compiles to, and fills in what is known of it then. What names it is
+// valid, and the commit that changed it last is the one that was compiled.
+func (l *Loop) recorded(f *file, site, name string) bool {
+	have, ok := l.have(protocol.SiteID(site), protocol.DeploymentName(name))
+	if !ok || !compiledAt(&have, f.commit) || have.ID == "" {
+		return false
+	}
+	f.site, f.name, f.id, f.compiled = have.Site, have.Name, have.ID, true
+	return true
+}
+
 func (f *file) parse(site, name string, s Snapshot) {
 	siteID, siteErr := protocol.ParseSiteID(site)
 	deployment, nameErr := protocol.ParseDeploymentName(name)
@@ -221,7 +238,10 @@ func (f *file) parse(site, name string, s Snapshot) {
 		f.commit, f.err = s.Commit, errors.New(reason)
 		return
 	}
-	if f.doc, f.err = v1rc3.ParseDeployment(s.Files[f.path]); f.err == nil {
+	if f.doc, f.err = v1rc3.ParseDeployment(s.Files[f.path]); f.doc != nil {
+		f.id = f.doc.ID
+	}
+	if f.err == nil {
 		f.err = f.check()
 	}
 }
@@ -252,15 +272,15 @@ func (l *Loop) claimIDs(files []file) {
 	for _, recorded := range []bool{true, false} {
 		for i := range files {
 			f := &files[i]
-			if f.doc == nil || f.err != nil || (recorded && l.recordedAs(f) != f.doc.ID) {
+			if f.id == "" || f.err != nil || (recorded && l.recordedAs(f) != f.id) {
 				continue
 			}
-			first, claimed := owner[f.doc.ID]
+			first, claimed := owner[f.id]
 			switch {
 			case !claimed:
-				owner[f.doc.ID] = i
+				owner[f.id] = i
 			case first != i:
-				f.err = v1rc3.Problems{{Path: "id", Message: fmt.Sprintf("%s is the id of %s: give this deployment a UUID of its own", f.doc.ID, files[first].path)}}
+				f.err = v1rc3.Problems{{Path: "id", Message: fmt.Sprintf("%s is the id of %s: give this deployment a UUID of its own", f.id, files[first].path)}}
 			}
 		}
 	}

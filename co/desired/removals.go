@@ -204,8 +204,8 @@ func (l *Loop) suspects(s Snapshot, files []file) suspects {
 		}
 	}
 	for _, f := range files {
-		if known := l.sites[f.site]; f.doc != nil && (known == nil || !known.connected) {
-			out.ids[f.doc.ID] = true
+		if known := l.sites[f.site]; f.id != "" && (known == nil || !known.connected) {
+			out.ids[f.id] = true
 		}
 	}
 	return out
