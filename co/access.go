@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -27,6 +26,7 @@ import (
 	accessdb "github.com/colonyfleet/colony/co/db/access"
 	auditdb "github.com/colonyfleet/colony/co/db/audit"
 	"github.com/colonyfleet/colony/internal/httpserver"
+	"github.com/colonyfleet/colony/internal/retry/relisten"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -79,7 +79,7 @@ func (o AccessOptions) validate(machines IdentityOptions) error {
 }
 
 // listenHTTP binds the address of the API.
-func (c *CO) listenHTTP() error {
+func (c *CO) listenHTTP(ctx context.Context) error {
 	var secure *tls.Config
 	if o := c.opts.Access; o.Certificate != "" {
 		var err error
@@ -88,7 +88,7 @@ func (c *CO) listenHTTP() error {
 			return fmt.Errorf("access.certificate: %w", err)
 		}
 	}
-	l, err := net.Listen("tcp", c.opts.HTTP)
+	l, err := relisten.System(ctx, "tcp", c.opts.HTTP)
 	if err != nil {
 		return fmt.Errorf("listen for http on %s: %w", c.opts.HTTP, err)
 	}

@@ -97,7 +97,7 @@ func (c *CO) start(ctx context.Context) error {
 	c.opts.Registerer.MustRegister(c.tlsFailed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var err error
 	// The address is bound first, so that a second CO fails before it does anything.
-	if err = c.listenHTTP(); err != nil {
+	if err = c.listenHTTP(ctx); err != nil {
 		return err
 	}
 	c.parts.OnStop("http listener", func(context.Context) error { return ignoreClosed(c.listener.Close()) })
@@ -115,7 +115,7 @@ func (c *CO) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.startIdentity(&s); err != nil {
+	if err := c.startIdentity(ctx, &s); err != nil {
 		return err
 	}
 	sites, err := c.startSites(ctx, s)
@@ -128,7 +128,7 @@ func (c *CO) start(ctx context.Context) error {
 	if err := c.startWebhooks(s); err != nil {
 		return err
 	}
-	return c.startHTTP(s, sites, checkpoints)
+	return c.startHTTP(ctx, s, sites, checkpoints)
 }
 
 // stores are the parts that hold the CO's state.
@@ -203,7 +203,7 @@ func dialable(addr string) string {
 	return addr
 }
 
-func (c *CO) startHTTP(s stores, sites *sites, checkpoints checkpoints) error {
+func (c *CO) startHTTP(ctx context.Context, s stores, sites *sites, checkpoints checkpoints) error {
 	cat, err := catalog.New(catalog.Options{
 		Store: s.fleet, Registry: s.images, CheckArchive: compiler.CheckArchive, CheckShared: compiler.CheckShared, Images: compiler.Images, Host: c.opts.RegistryHost, TempDir: c.opts.StateDir, Logger: c.log,
 		Sources: c.opts.Import.sources(c.opts.RegistryHost),
@@ -243,7 +243,7 @@ func (c *CO) startHTTP(s stores, sites *sites, checkpoints checkpoints) error {
 	}
 	mux.Handle(admin.Path, clients)
 	mux.Handle("/", a)
-	if err := c.serveMachines(s, a); err != nil {
+	if err := c.serveMachines(ctx, s, a); err != nil {
 		return err
 	}
 	proxies, err := forwarded.Parse(c.opts.Access.Proxies)

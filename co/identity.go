@@ -1,8 +1,8 @@
 package co
 
 import (
+	"context"
 	"fmt"
-	"net"
 	"net/http"
 
 	identitydb "github.com/colonyfleet/colony/co/db/identity"
@@ -11,10 +11,11 @@ import (
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/identity/https"
 	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/retry/relisten"
 )
 
 // startIdentity enrols the LOs of sites, where the options ask for it.
-func (c *CO) startIdentity(s *stores) error {
+func (c *CO) startIdentity(ctx context.Context, s *stores) error {
 	if c.opts.Identity.Enrol == "" {
 		c.log.Warn("development mode: no machine proves who it is, and whoever reaches the broker and names itself is believed; set identity in the configuration")
 		return nil
@@ -27,7 +28,7 @@ func (c *CO) startIdentity(s *stores) error {
 	if s.machines, err = coidentity.Open(coidentity.Options{Record: record, Decide: record.Decide, Store: files, Logger: c.log, Registerer: c.opts.Registerer}); err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", c.opts.Identity.Enrol)
+	l, err := relisten.System(ctx, "tcp", c.opts.Identity.Enrol)
 	if err != nil {
 		return fmt.Errorf("listen for machines that enrol on %s (key identity.enrol): %w", c.opts.Identity.Enrol, err)
 	}
@@ -40,11 +41,11 @@ func (c *CO) startIdentity(s *stores) error {
 }
 
 // serveMachines serves LOs by mutual TLS what their sites run, where the options ask for it.
-func (c *CO) serveMachines(s stores, specs http.Handler) error {
+func (c *CO) serveMachines(ctx context.Context, s stores, specs http.Handler) error {
 	if c.opts.Identity.HTTP == "" {
 		return nil
 	}
-	l, err := net.Listen("tcp", c.opts.Identity.HTTP)
+	l, err := relisten.System(ctx, "tcp", c.opts.Identity.HTTP)
 	if err != nil {
 		return fmt.Errorf("listen for sites that fetch what they run on %s (key identity.http): %w", c.opts.Identity.HTTP, err)
 	}

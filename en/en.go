@@ -28,6 +28,7 @@ import (
 	"github.com/colonyfleet/colony/internal/hostclock"
 	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/internal/keyfile"
+	"github.com/colonyfleet/colony/internal/retry/relisten"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -227,7 +228,7 @@ func (e *EN) startHTTP(ctx context.Context) error {
 	}
 	listen := e.opts.Listen
 	if listen == nil {
-		listen = new(net.ListenConfig).Listen
+		listen = relisten.System
 	}
 	l, err := listen(ctx, "tcp", e.opts.HTTP)
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/colonyfleet/colony/internal/begun"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/keyfile"
+	"github.com/colonyfleet/colony/internal/retry/relisten"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/lo/api"
@@ -146,7 +147,7 @@ func (p *parts) listenOn(ctx context.Context, address string) (net.Listener, err
 	if p.opts.Listen != nil {
 		return p.opts.Listen(ctx, "tcp", address)
 	}
-	return new(net.ListenConfig).Listen(ctx, "tcp", address)
+	return relisten.System(ctx, "tcp", address)
 }
 
 func (p *parts) openJournal(context.Context) error {

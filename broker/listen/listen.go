@@ -16,6 +16,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/internal/retry/relisten"
 )
 
 // Options configure a Listener.
@@ -105,7 +106,7 @@ func system(ctx context.Context, network, address string) (net.Listener, error) 
 	// Without TCP's own keep-alive, every 15 s by default: MQTT's finds what is dead,
 	// and an idle site may have asked for one of many minutes. A client that asks for none
 	// gets TCP's when it has connected.
-	return (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, address)
+	return relisten.Listen(ctx, &net.ListenConfig{KeepAlive: -1}, network, address)
 }
 
 func patient(ctx context.Context, raw net.Listener, o Options) *Listener {
