@@ -1351,6 +1351,12 @@ func TestASiteThatSaysNothing(t *testing.T) {
 	}
 	w.act(rollout.Resume)
 	w.reaches(2, rollout.Done, "1 site failed")
+	w.mu.Lock() // it has taken its time
+	s := w.sites["site-001"]
+	e := protocol.SiteEntry{Deployment: "meter", Digest: s.digests["meter"]}
+	w.status(t.Context(), "site-001", s, &e, &protocol.DeploymentSpec{App: "meter", AppVersion: "1.1.0"}, lifecycle.Installed)
+	w.mu.Unlock()
+	w.eventually("it is healthy after all", func() bool { return rollout.Total(w.rollout().Waves).Healthy == 3 })
 }
 
 // TestAFailureWhileItIsPaused comes after a person has paused the rollout: to resume it does not accept what the person has not seen.
@@ -1430,4 +1436,22 @@ func TestAGroupThatIsNotThere(t *testing.T) {
 	w.groups["north"] = set
 	w.mu.Unlock()
 	w.eventually("all is well", func() bool { return w.rollout().Problem == "" })
+}
+
+// TestASiteThatComesAtTheEnd joins between the decision that a rollout is done and its record: it is admitted before that.
+func TestASiteThatComesAtTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 3)
+	w.set(file("1.0.0", all, "    waves: [{percent: 50, approval: true}, {percent: 100}]\n"))
+	r := w.reaches(1, rollout.Running, "promote")
+	w.stop()
+	if _, err := w.rollouts.Join(t.Context(), "meter", rolloutdb.Join{Sites: []rollout.Placed{{Site: "site-000"}, {Site: "site-001"}, {Site: "site-002"}, {Site: "site-009"}}, Open: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.rollouts.Advance(t.Context(), &r, rollout.Decision{State: rollout.Done, Wave: 1, Reason: "all waves are through"}); err != nil {
+		t.Fatal(err)
+	}
+	if now := w.rollout(); now.State != rollout.Running {
+		t.Errorf("it is %s, and a site waits", now.State)
+	}
 }

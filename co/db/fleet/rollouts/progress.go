@@ -20,11 +20,11 @@ func (s *Store) Open(ctx context.Context) ([]rollout.Rollout, error) {
 	return list, pgdb.Classify("read the open rollouts", err)
 }
 
-// Unfinished returns the rollouts that admit no sites any more, and have admitted some whose outcome is not known. One that is not the latest may be that of
-// sites that came since.
+// Unfinished returns the rollouts that admit no sites any more, and have admitted some whose outcome is not known, or that failed, and may heal. One that is
+// not the latest may be that of sites that came since.
 func (s *Store) Unfinished(ctx context.Context) ([]rollout.Rollout, error) {
 	list, err := pgdb.Rows(ctx, s.db, scan, `select `+columns+` from rollouts r where state in ('done', 'aborted', 'superseded')
-		and exists (select from rollout_sites s where s.fleet = r.fleet and s.revision = r.revision and s.state in ('moving', 'away')) order by fleet`)
+		and exists (select from rollout_sites s where s.fleet = r.fleet and s.revision = r.revision and s.state in ('moving', 'away', 'failed')) order by fleet`)
 	return list, pgdb.Classify("read the rollouts that are not finished", err)
 }
 
@@ -105,8 +105,8 @@ func countWaves(ctx context.Context, tx pgdb.Querier, name protocol.DeploymentNa
 	return counts, nil
 }
 
-// Advance carries out a decision about a rollout, unless somebody paused or ended it since r was read. It returns how many
-// sites were admitted.
+// Advance carries out a decision about a rollout, unless it was changed since r was read: somebody paused or ended it, or it spreads in
+// another way. It returns how many sites were admitted.
 func (s *Store) Advance(ctx context.Context, r *rollout.Rollout, d rollout.Decision) (admitted int, err error) {
 	err = s.db.Tx(ctx, "advance a rollout", func(tx pgx.Tx) error {
 		if err := s.db.Fence(ctx, tx); err != nil {
@@ -116,8 +116,14 @@ func (s *Store) Advance(ctx context.Context, r *rollout.Rollout, d rollout.Decis
 		if !d.Settled.IsZero() {
 			settled = &d.Settled
 		}
+		if d.State == rollout.Done { // unless a site has come since it was decided
+			late, err := tx.Exec(ctx, `update rollout_sites set wave = $2 where fleet = $1 and state = 'waiting'`, r.Fleet, d.Wave)
+			if err != nil || late.RowsAffected() > 0 {
+				return err
+			}
+		}
 		tag, err := tx.Exec(ctx, `update rollouts set state = $4, wave = $5, settled_at = $6, reason = $7, changed_at = case when (state, wave, reason) = ($4, $5, $7) then changed_at else now() end
-			where fleet = $1 and revision = $2 and state = $3`, r.Fleet, r.Revision, r.State, d.State, d.Wave, settled, pgdb.Storable(d.Reason))
+			where fleet = $1 and revision = $2 and state = $3 and changed_at = $8`, r.Fleet, r.Revision, r.State, d.State, d.Wave, settled, pgdb.Storable(d.Reason), r.Changed)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}

@@ -249,14 +249,14 @@ func (s *Store) Accept(ctx context.Context, v Revision, revision int64) error {
 }
 
 // Restate records how a revision spreads from now on, where that is another way than before: what it asks for is the same. Sites
-// that wait are in their waves anew, but in none that is through. It reports whether anything changed.
+// that wait are in their waves anew, but in none that is through; and who let the current wave pass did so for other waves. It reports whether anything changed.
 func (s *Store) Restate(ctx context.Context, v Revision, revision int64) (changed bool, err error) {
 	err = s.db.Tx(ctx, "change how a rollout spreads", func(tx pgx.Tx) error {
 		if err := s.db.Fence(ctx, tx); err != nil {
 			return err
 		}
 		last := max(v.Waves-1, 0)
-		tag, err := tx.Exec(ctx, `update rollouts set source = $3, wave = least(wave, $4), changed_at = now() where fleet = $1 and revision = $2 and source <> $3`, v.Fleet, revision, v.Source, last)
+		tag, err := tx.Exec(ctx, `update rollouts set source = $3, wave = least(wave, $4), promoted = least(promoted, wave, $4), changed_at = now() where fleet = $1 and revision = $2 and source <> $3`, v.Fleet, revision, v.Source, last)
 		if changed = err == nil && tag.RowsAffected() > 0; !changed {
 			return err
 		}
