@@ -35,6 +35,7 @@ func (c *colony) says(words string, args ...string) {
 
 // TestCommands runs the commands of the documentation that no other scenario has, on a fleet.
 func TestCommands(t *testing.T) {
+	t.Parallel()
 	c := newColony(t)
 	c.up()
 	c.play(t, []scene{
@@ -380,7 +381,7 @@ func machineCommands(t *testing.T, c *colony) {
 
 // accessCommands has the CO want tokens, and makes, uses and revokes some.
 func accessCommands(t *testing.T, c *colony) {
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	c.env = append(c.env, "XDG_CONFIG_HOME="+t.TempDir())
 	config, err := os.ReadFile(c.config("co"))
 	if err != nil {
 		t.Fatal(err)

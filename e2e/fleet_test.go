@@ -31,6 +31,7 @@ type colony struct {
 	http   string
 	port   int // of the sample on the gateway
 	args   []string
+	env    []string // of commands, beside that of the test
 	cmd    *exec.Cmd
 	out    *lockedWriter
 	ended  chan error
@@ -176,7 +177,7 @@ func (c *colony) cli(args ...string) (out string, code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin("colony"), args...)
-	cmd.Env = append(os.Environ(), "COLONY_URL=http://"+c.http)
+	cmd.Env = append(append(os.Environ(), "COLONY_URL=http://"+c.http), c.env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

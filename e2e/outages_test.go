@@ -223,6 +223,7 @@ func postgresHangs(t *testing.T, c *colony) {
 
 // TestFullDisk pulls an image onto a disk that has no room for it.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	c := newColony(t)
 	disk := filepath.Join(c.dir, "containerd")
 	if err := os.Mkdir(disk, 0o711); err != nil {
@@ -264,6 +265,7 @@ func TestFullDisk(t *testing.T) {
 // TestExistingParts runs a fleet on a PostgreSQL and a containerd that are there
 // already, and leaves both as they were.
 func TestExistingParts(t *testing.T) {
+	t.Parallel()
 	pg, daemon := pgtest.NewOwn(t), containerdtest.Start(t)
 	c := newColony(t)
 	c.args = append(c.args, "--database-url", pg.URL(), "--containerd", daemon.Socket)

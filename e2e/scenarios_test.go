@@ -49,6 +49,7 @@ func (c *colony) play(whole *testing.T, scenes []scene) {
 
 // TestFleet plays the life of one fleet, scene after scene.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	c := newColony(t)
 	c.up()
 	c.play(t, []scene{

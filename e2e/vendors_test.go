@@ -93,6 +93,7 @@ func pattern(line string) *regexp.Regexp {
 // Three vendors' files come from download to healthy by the commands that the documentation
 // shows, and these show what it says.
 func TestVendorsFiles(t *testing.T) {
+	t.Parallel()
 	c := newColony(t)
 	c.up()
 	pushStandIns(t, c)
