@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
 	api "github.com/colonyfleet/colony/co/api/rollouts"
 	"github.com/colonyfleet/colony/co/rollout"
@@ -51,16 +52,19 @@ type waiter struct {
 
 func (w *waiter) run(ctx context.Context) error {
 	for begun := time.Now(); ; {
+		young := time.Since(begun) < beginsWithin
 		var r rollout.Rollout
 		err := w.env.Call(ctx, http.MethodGet, fleetPath(w.fleet)+"/rollout", nil, &r)
 		var ended bool
-		if err == nil && (r.State.Open() || w.revision > 0 || time.Since(begun) >= beginsWithin || w.begun(ctx, &r)) {
-			ended, err = w.look(&r)
-		}
 		switch {
 		case context.Cause(ctx) != nil:
 			return errors.Join(context.Cause(ctx), w.last())
-		case err != nil || ended:
+		case err == nil && (w.revision > 0 || !young || w.begun(ctx, &r)):
+			ended, err = w.look(&r)
+		case young && client.IsNotFound(err) && w.begun(ctx, &r), away(err): // it is about to begin; the CO may come back
+			err = nil
+		}
+		if err != nil || ended {
 			return err
 		}
 		if retry.Sleep(ctx, lookEvery) != nil {
@@ -69,10 +73,19 @@ func (w *waiter) run(ctx context.Context) error {
 	}
 }
 
-// begun reports whether a rollout is that of the file as it is now.
+// away reports whether the API may answer later.
+func away(err error) bool {
+	if p, ok := errors.AsType[*client.Problem](err); ok {
+		return p.Status >= http.StatusInternalServerError
+	}
+	_, unreachable := errors.AsType[*client.Unreachable](err)
+	return unreachable
+}
+
+// begun reports whether a rollout is that of the file as it is now; of none, whether there is the file.
 func (w *waiter) begun(ctx context.Context, r *rollout.Rollout) bool {
 	var f api.FleetDeployment
-	return w.env.Call(ctx, http.MethodGet, fleetPath(w.fleet), nil, &f) == nil && f.Commit == r.Commit
+	return w.env.Call(ctx, http.MethodGet, fleetPath(w.fleet), nil, &f) == nil && (r.Commit == "" || f.Commit == r.Commit)
 }
 
 // look says what has changed, and reports whether the rollout has ended as it should. The error is that it has not.
