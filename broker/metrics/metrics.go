@@ -157,7 +157,7 @@ func (m *Metrics) addTraffic(own prometheus.Labels) {
 		{"colony_broker_clients_connected", "Clients connected now.", m.Clients.now.Load},
 		{"colony_broker_clients_maximum", "The most clients connected at once.", m.Clients.most.Load},
 		{"colony_broker_retained_messages", "Retained messages, without those of $SYS.", m.held.Retained},
-		{"colony_broker_retained_bytes", "Memory of the retained messages, about: topics, properties, payloads, and 256 bytes for each.", m.held.RetainedBytes},
+		{"colony_broker_retained_bytes", "Memory of the retained messages, without those of $SYS, about: topics, properties, payloads, and 256 bytes for each.", m.held.RetainedBytes},
 		{"colony_broker_subscriptions", "Subscriptions.", m.subscriptions.Load},
 		{"colony_broker_shared_subscriptions", "Shared subscriptions.", m.shared.Load},
 		{"colony_broker_inflight_messages", "Messages that await an acknowledgement.", m.Inflight.Load},
