@@ -96,7 +96,11 @@ func (w *waiter) look(r *rollout.Rollout) (done bool, err error) {
 	if w.revision != r.Revision {
 		return false, fmt.Errorf("the rollout of %s is that of revision %d, and not of %d any more", w.fleet, r.Revision, w.revision)
 	}
-	if line := fmt.Sprintf("%s is %s: %s", r.Name(), r.State, r.Reason); line != w.said && w.env.Format == "table" {
+	line := fmt.Sprintf("%s is %s", r.Name(), r.State)
+	if r.Reason != "" {
+		line += ": " + r.Reason
+	}
+	if line != w.said && w.env.Format == "table" {
 		w.env.Printf("%s", line)
 		w.said = line
 	}
@@ -107,7 +111,7 @@ func (w *waiter) look(r *rollout.Rollout) (done bool, err error) {
 	case rollout.Running:
 		return false, nil
 	}
-	return false, fmt.Errorf("%s is %s: %s", r.Name(), r.State, r.Reason)
+	return false, errors.New(line)
 }
 
 // last is what was said last; nil: nothing.

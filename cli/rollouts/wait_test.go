@@ -59,7 +59,7 @@ func TestWait(t *testing.T) {
 		shows   string
 		err     string
 	}{
-		"done":         {[]any{http.StatusNotFound, is(1, rollout.Done, "all"), is(2, rollout.Running, "wave 1"), http.StatusServiceUnavailable, is(2, rollout.Done, "all waves are through")}, "revision 2 of meter is running: wave 1\nrevision 2 of meter is done: all waves are through\n", ""},
+		"done":         {[]any{http.StatusNotFound, is(1, rollout.Done, "all"), is(2, rollout.Running, ""), is(2, rollout.Running, "wave 1"), http.StatusServiceUnavailable, is(2, rollout.Done, "all waves are through")}, "revision 2 of meter is running\nrevision 2 of meter is running: wave 1\nrevision 2 of meter is done: all waves are through\n", ""},
 		"paused":       {[]any{is(2, rollout.Paused, "1 site failed")}, "", "revision 2 of meter is paused: 1 site failed"},
 		"another one":  {[]any{is(2, rollout.Running, "wave 1"), is(3, rollout.Running, "wave 1")}, "revision 2 of meter is running", "is that of revision 3, and not of 2"},
 		"not allowed":  {[]any{http.StatusForbidden}, "", "for a moment"},
