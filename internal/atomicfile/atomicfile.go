@@ -31,7 +31,7 @@ func Write(d disk.FS, path string, data []byte, perm os.FileMode) error {
 	}
 	temp, f, err := create(d, filepath.Join(dir, prefix+base+"-"))
 	if err != nil {
-		return fmt.Errorf("create temporary file: %w", err)
+		return fmt.Errorf("write %s: %w", path, cause(err))
 	}
 	_, err = f.WriteAt(data, 0)
 	if err == nil {
@@ -41,15 +41,26 @@ func Write(d disk.FS, path string, data []byte, perm os.FileMode) error {
 		err = f.Sync()
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), f.Close(), d.Remove(temp))
+		return errors.Join(fmt.Errorf("write %s: %w", path, cause(err)), f.Close(), d.Remove(temp))
 	}
 	if err := f.Close(); err != nil {
-		return errors.Join(fmt.Errorf("close %s: %w", path, err), d.Remove(temp))
+		return errors.Join(fmt.Errorf("close %s: %w", path, cause(err)), d.Remove(temp))
 	}
 	if err := d.Rename(temp, path); err != nil {
-		return errors.Join(fmt.Errorf("replace file: %w", err), d.Remove(temp))
+		return errors.Join(fmt.Errorf("replace %s: %w", path, cause(err)), d.Remove(temp))
 	}
 	return d.SyncDir(dir)
+}
+
+// cause is an error without the name of the temporary file, which is another one each time: who reports each error once compares their texts.
+func cause(err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return e.Err
+	}
+	return err
 }
 
 // create makes a new file whose path begins with start.

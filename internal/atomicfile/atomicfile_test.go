@@ -39,8 +39,12 @@ func TestWriteFailsWithoutTrace(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(path, "child"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(disk.OS, path, []byte("x"), 0o600); err == nil {
-		t.Error("replaced a directory")
+	err := Write(disk.OS, path, []byte("x"), 0o600)
+	if err == nil {
+		t.Fatal("replaced a directory")
+	}
+	if next := Write(disk.OS, path, []byte("x"), 0o600); next == nil || next.Error() != err.Error() {
+		t.Errorf("the same error says %v, and then %v", err, next)
 	}
 	if names := list(t, dir); len(names) != 1 || names[0] != "taken" {
 		t.Errorf("directory holds %q, want only %q", names, "taken")
