@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -93,19 +91,12 @@ func (c *collection) get(ctx context.Context) error {
 	to := cmp.Or(c.to, fmt.Sprintf("%s-%s-%s.tar.gz", strings.ReplaceAll(c.node, "/", "-"), c.what, time.Now().UTC().Format("20060102T150405Z")))
 	var size int64
 	err = c.env.Client().Download(ctx, path, func(r io.Reader) error {
-		f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*")
-		if err != nil {
-			return err
-		}
-		defer os.Remove(f.Name()) // which is another one's name after the rename
-		size, err = io.Copy(f, r)
-		if closed := f.Close(); err == nil {
-			err = closed
-		}
-		if err != nil {
-			return broken(err)
-		}
-		return os.Rename(f.Name(), to)
+		var err error
+		size, err = output.WriteFile(to, func(w io.Writer) (int64, error) {
+			n, err := io.Copy(w, r)
+			return n, broken(err)
+		})
+		return err
 	})
 	if err != nil {
 		return err
