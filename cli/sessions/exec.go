@@ -4,6 +4,7 @@ package sessions
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -49,7 +50,7 @@ breaks nothing off.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, query, err := target(args[0], "exec")
 			if err != nil {
-				return err
+				return notTheProgram(err)
 			}
 			query["argument"] = args[1:]
 			if component != "" {
@@ -63,7 +64,7 @@ breaks nothing off.`,
 				query.Set("input", "true")
 				s.input = true
 			}
-			return s.attend(cmd.Context(), path, query)
+			return notTheProgram(s.attend(cmd.Context(), path, query))
 		},
 	}
 	cmd.Flags().BoolVarP(&input, "stdin", "i", false, "send the standard input to the program")
@@ -97,6 +98,14 @@ func target(s, what string) (path string, query url.Values, err error) {
 
 // noCode is the exit code where the program has none.
 const noCode = 125
+
+// notTheProgram gives an error that is none of the program the exit code of those, so that a script can tell them apart.
+func notTheProgram(err error) error {
+	if _, own := errors.AsType[*command.ExitError](err); err == nil || own || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return command.Exit(noCode, err)
+}
 
 // An attendance is somebody at a program.
 type attendance struct {
