@@ -41,6 +41,7 @@ var picked = map[string]bool{
 	// Lists, counts and streams.
 	"GET /api/v1/status": true, "GET /api/v1/sites": true, "GET /api/v1/nodes": true, "GET /api/v1/deployments": true, "GET /api/v1/events": true, "GET /api/v1/pending-nodes": true,
 	"GET /api/v1/commands": true, "GET /api/v1/commands/{id}": true, "GET /api/v1/commands/{id}/results": true, "DELETE /api/v1/commands/{id}": true,
+	"GET /api/v1/sessions": true, "GET /api/v1/sessions/{id}": true, "DELETE /api/v1/sessions/{id}": true, "GET /api/v1/sessions/{id}/recording": true,
 	// The body names the site.
 	"POST /api/v1/deployments": true, "POST /api/v1/sites": true, "POST /api/v1/commands": true,
 }
