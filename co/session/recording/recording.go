@@ -23,13 +23,15 @@ type Header struct {
 // A Writer makes the lines of a recording. It is for one goroutine at a time.
 type Writer struct {
 	began time.Time
+	plain bool                          // there is no terminal
 	held  map[command.RecordKind][]byte // of each output the beginning of a character
 }
 
 // New returns a writer and the first line.
 func New(h Header) (w *Writer, first []byte) {
 	columns, rows := h.Columns, h.Rows
-	if columns == 0 || rows == 0 {
+	plain := columns == 0 || rows == 0
+	if plain {
 		columns, rows = 80, 24
 	}
 	first = line(struct {
@@ -40,7 +42,7 @@ func New(h Header) (w *Writer, first []byte) {
 		Command   string `json:"command"`
 		Title     string `json:"title"`
 	}{2, columns, rows, h.At.Unix(), strings.Join(h.Arguments, " "), h.Title})
-	return &Writer{h.At, map[command.RecordKind][]byte{}}, first
+	return &Writer{h.At, plain, map[command.RecordKind][]byte{}}, first
 }
 
 // line encodes a value as JSON, with its end. Bytes that are no UTF-8 become U+FFFD.
@@ -64,7 +66,32 @@ func (w *Writer) Output(at time.Time, stream command.RecordKind, data []byte) []
 	if whole == 0 {
 		return nil
 	}
-	return w.event(at, "o", string(data[:whole]))
+	return w.output(at, data[:whole])
+}
+
+func (w *Writer) output(at time.Time, data []byte) []byte {
+	if w.plain {
+		data = legible(data)
+	}
+	return w.event(at, "o", string(data))
+}
+
+// legible has one U+FFFD in place of each run of what is no text, so that the recording of a file which a program wrote to its output is not
+// several times as long as the file.
+func legible(data []byte) []byte {
+	out := make([]byte, 0, len(data))
+	for run := false; len(data) > 0; {
+		r, n := utf8.DecodeRune(data)
+		text := (r != utf8.RuneError || n > 1) && (r >= ' ' && r != 0x7f || strings.ContainsRune("\n\r\t\x1b", r))
+		switch {
+		case text:
+			out = append(out, data[:n]...)
+		case !run:
+			out = utf8.AppendRune(out, utf8.RuneError)
+		}
+		run, data = !text, data[n:]
+	}
+	return out
 }
 
 // begun returns how many bytes at the end of data are the beginning of a character.
@@ -92,7 +119,7 @@ func (w *Writer) End(at time.Time) []byte {
 	var out []byte
 	for _, stream := range []command.RecordKind{command.Stdout, command.Stderr} {
 		if held := w.held[stream]; len(held) > 0 {
-			out = append(out, w.event(at, "o", string(held))...)
+			out = append(out, w.output(at, held)...)
 		}
 	}
 	clear(w.held)

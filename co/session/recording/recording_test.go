@@ -3,6 +3,7 @@ package recording_test
 import (
 	"bytes"
 	"encoding/json"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -52,5 +53,21 @@ func TestRecording(t *testing.T) {
 		if got = strings.TrimSuffix(got, "\uFFFD\uFFFD"); got != strings.TrimSuffix(want, "\uFFFD\uFFFD") && got != want {
 			t.Errorf("in pieces of %d bytes: %q, want %q", size, got, want)
 		}
+	}
+}
+
+// TestRecordingOfWhatIsNoText takes no more room than what the program wrote, and leaves what can be read in it.
+func TestRecordingOfWhatIsNoText(t *testing.T) {
+	t.Parallel()
+	w, _ := recording.New(recording.Header{})
+	data := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{}).Read(data)
+	copy(data[1<<19:], "\xffthe word\x00\x01\xff\n")
+	out := w.Output(time.Time{}, command.Stdout, data)
+	if len(out) > len(data)*5/4 {
+		t.Errorf("%d bytes make a recording of %d", len(data), len(out))
+	}
+	if !bytes.Contains(out, []byte("\ufffdthe word\ufffd\\n")) {
+		t.Error("the text within is not in the recording")
 	}
 }
