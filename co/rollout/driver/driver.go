@@ -49,8 +49,9 @@ type Members interface {
 type Progress interface {
 	Open(ctx context.Context) ([]rollout.Rollout, error)
 	Unfinished(ctx context.Context) ([]rollout.Rollout, error)
-	Observe(ctx context.Context, r *rollout.Rollout, plan *rollout.Plan) (counts []rollout.Counts, recent int, now time.Time, err error)
+	Observe(ctx context.Context, r *rollout.Rollout, plan *rollout.Plan, gap time.Duration) (counts []rollout.Counts, recent int, now time.Time, err error)
 	Advance(ctx context.Context, r *rollout.Rollout, d rollout.Decision) (admitted int, err error)
+	TakeBack(ctx context.Context, r *rollout.Rollout) (sites int, err error)
 }
 
 // Gates ask the sources of gates, see package gates.
@@ -236,11 +237,18 @@ func (d *Driver) Tick(ctx context.Context) error {
 	changed := false
 	for i := range open {
 		r, plan := &open[i], plans[i]
-		counts, recent, now, err := d.o.Store.Observe(ctx, r, &plan)
+		counts, recent, now, err := d.o.Store.Observe(ctx, r, &plan, d.gap())
 		if err != nil {
 			return err
 		}
 		r.Waves = counts
+		if r.State == rollout.Paused {
+			back, err := d.takeBack(ctx, r)
+			if err != nil {
+				return err
+			}
+			changed = changed || back
+		}
 		next := rollout.Decide(plan, r.Progress(recent, answers[i]), now)
 		if r.State != rollout.Running || unchanged(r, next) {
 			continue
@@ -260,6 +268,20 @@ func (d *Driver) Tick(ctx context.Context) error {
 	}
 	return nil
 }
+
+// takeBack has sites that are admitted and away have what they had before, of a rollout that does not go on. It reports whether there are some.
+func (d *Driver) takeBack(ctx context.Context, r *rollout.Rollout) (bool, error) {
+	sites, err := d.o.Store.TakeBack(ctx, r)
+	if err != nil || sites == 0 {
+		return false, err
+	}
+	d.log.InfoContext(ctx, "sites that are offline have what they had before", "fleet", r.Fleet, "revision", r.Revision, "state", r.State, "sites", sites)
+	d.markStale(r.Fleet)
+	return true, nil
+}
+
+// gap is for how long nobody has watched a rollout when what it waits for begins anew.
+func (d *Driver) gap() time.Duration { return max(15*d.o.Every, 2*time.Second) }
 
 func unchanged(r *rollout.Rollout, d rollout.Decision) bool {
 	settled := time.Time{}
@@ -284,8 +306,18 @@ func (d *Driver) look(ctx context.Context) error {
 		return err
 	}
 	for i := range unfinished {
-		if _, _, _, err := d.o.Store.Observe(ctx, &unfinished[i], &rollout.Plan{}); err != nil {
+		if _, _, _, err := d.o.Store.Observe(ctx, &unfinished[i], &rollout.Plan{}, d.gap()); err != nil {
 			return err
+		}
+		if unfinished[i].State != rollout.Aborted {
+			continue
+		}
+		back, err := d.takeBack(ctx, &unfinished[i])
+		if err != nil {
+			return err
+		}
+		if back {
+			d.o.Changed()
 		}
 	}
 	d.mu.Lock()

@@ -1092,6 +1092,9 @@ func TestRevisionThatTakesSitesAway(t *testing.T) {
 	if _, err := w.db.Exec(t.Context(), `update rollout_sites set admitted_at = admitted_at - interval '12 minutes' where revision = 2`); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := w.db.Exec(t.Context(), `update rollouts set watched_since = watched_since - interval '12 minutes' where revision = 2`); err != nil {
+		t.Fatal(err)
+	}
 	w.reaches(2, rollout.Paused, "2 sites failed, and 0 may")
 	list, err = w.rollouts.Members(t.Context(), "meter")
 	if err != nil {
@@ -1454,4 +1457,158 @@ func TestASiteThatComesAtTheEnd(t *testing.T) {
 	if now := w.rollout(); now.State != rollout.Running {
 		t.Errorf("it is %s, and a site waits", now.State)
 	}
+}
+
+// TestARefusedRevisionThatIsAccepted has another commit than what ran before: sites get it, and are not taken for ones that have it.
+func TestARefusedRevisionThatIsAccepted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4)
+	w.group("canary", "site-003")
+	w.set(file("1.1.0", all, "    waves: [{group: canary}, {percent: 100}]\n"))
+	w.reaches(1, rollout.Done, "")
+	w.mu.Lock()
+	delete(w.groups, "canary")
+	w.mu.Unlock()
+	exceptions := map[string]string{}
+	for i := range 4 {
+		exceptions[fleetfile.ExceptionPath("meter", siteName(i))] = fmt.Sprintf("apiVersion: colony/v1\nkind: FleetException\nmetadata: {site: %s}\nspec: {parameters: {port: 99}}\n", siteName(i))
+	}
+	w.commit(exceptions)
+	w.reaches(2, rollout.Refused, "")
+	w.group("canary", "site-003")
+	w.reaches(2, rollout.Done, "")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, s := range w.sites {
+		if !strings.Contains(s.values, "99") {
+			t.Errorf("site %s has %s after all waves are through", id, s.values)
+		}
+	}
+}
+
+// TestAnAbortedVersionStaysSo until somebody resumes it, however many commits follow; what ran everywhere before is no such version.
+func TestAnAbortedVersionStaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4)
+	w.set(file("1.0.0", all, ""))
+	w.reaches(1, rollout.Done, "")
+	w.set(file("1.1.0", all, threeWaves))
+	w.reaches(2, rollout.Running, "promote")
+	w.act(rollout.Abort)
+	w.set(file("1.1.0", `{sites: ["*", nobody]}`, ""))
+	w.reaches(3, rollout.Paused, "resume to")
+	w.set(file("1.1.0", `{sites: ["*", nobody-else]}`, ""))
+	w.reaches(4, rollout.Paused, "resume to")
+	w.set(file("1.0.0", all, ""))
+	w.reaches(5, rollout.Done, "")
+	w.set(file("1.1.0", all, ""))
+	w.reaches(6, rollout.Paused, "resume to")
+	w.act(rollout.Resume)
+	w.reaches(6, rollout.Done, "")
+	w.set(file("1.1.0", `{sites: ["*", nobody]}`, ""))
+	w.reaches(7, rollout.Done, "")
+}
+
+// TestSitesThatAreAwayWhenItStops have what they had before when they are back, until the rollout goes on.
+func TestSitesThatAreAwayWhenItStops(t *testing.T) {
+	t.Parallel()
+	for _, action := range []rollout.Action{rollout.Pause, rollout.Abort} {
+		w := newWorld(t, 4)
+		w.set(file("1.0.0", all, ""))
+		w.reaches(1, rollout.Done, "")
+		w.mu.Lock()
+		w.outcome = func(id protocol.SiteID, _ string) lifecycle.State {
+			if id != siteName(3) {
+				return "" // nothing reaches it
+			}
+			return lifecycle.Installed
+		}
+		w.mu.Unlock()
+		for i := range 3 {
+			w.online(siteName(i), false)
+		}
+		w.set(file("1.1.0", all, "    waves: [{percent: 100, bake: 1h}]\n"))
+		w.reaches(2, rollout.Running, "watched until")
+		w.eventually("three are away", func() bool { return rollout.Total(w.rollout().Waves).Away == 3 })
+		w.act(action)
+		w.eventually("they wait", func() bool { return rollout.Total(w.rollout().Waves).Waiting == 3 })
+		list, err := w.rollouts.Members(t.Context(), "meter")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range list {
+			if want := map[bool]int64{true: 2, false: 1}[m.Site == siteName(3)]; m.Revision != want {
+				t.Errorf("%s: site %s may have revision %d (%s), want %d", action, m.Site, m.Revision, m.Reason, want)
+			}
+		}
+		w.mu.Lock()
+		w.outcome = func(protocol.SiteID, string) lifecycle.State { return lifecycle.Installed }
+		w.mu.Unlock()
+		for i := range 3 {
+			w.online(siteName(i), true)
+		}
+		if action == rollout.Pause {
+			w.act(rollout.Resume)
+			w.eventually("all have it", func() bool { return rollout.Total(w.rollout().Waves).Healthy == 4 })
+		}
+	}
+}
+
+// TestACOThatWasAway counts neither the time of a wave nor that of a site while it does not watch.
+func TestACOThatWasAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 10)
+	w.set(file("1.0.0", all, ""))
+	w.reaches(1, rollout.Done, "")
+	w.set(file("1.1.0", all, "    waves: [{percent: 10, bake: 1h}, {percent: 100}]\n"))
+	w.reaches(2, rollout.Running, "watched until")
+	ago := func() {
+		w.stop()
+		if _, err := w.db.Exec(t.Context(), `update rollouts set settled_at = settled_at - interval '2 hours', observed_at = now() - interval '2 hours', watched_since = watched_since - interval '3 hours'`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.db.Exec(t.Context(), `update rollout_sites set admitted_at = admitted_at - interval '2 hours', changed_at = changed_at - interval '2 hours'`); err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		w.eventually("somebody watches", func() bool {
+			var watched bool
+			err := w.db.QueryRow(t.Context(), `select watched_since > now() - interval '1 hour' from rollouts where revision = (select max(revision) from rollouts)`).Scan(&watched)
+			return err == nil && watched
+		})
+		for range 3 {
+			if err := w.driver.Tick(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ago()
+	w.reaches(2, rollout.Running, "watched until")
+	w.mu.Lock()
+	w.outcome = func(protocol.SiteID, string) lifecycle.State { return "" }
+	w.mu.Unlock()
+	w.set(file("1.2.0", all, "    waves: [{percent: 10}, {percent: 100}]\n"))
+	w.reaches(3, rollout.Running, "on the way")
+	ago()
+	w.reaches(3, rollout.Running, "on the way")
+	// It has had its time, in which it was offline for a moment.
+	id := protocol.SiteID("")
+	list, err := w.rollouts.Members(t.Context(), "meter")
+	for _, m := range list {
+		if m.State == rollout.SiteMoving {
+			id = m.Site
+		}
+	}
+	if err != nil || id == "" {
+		t.Fatalf("no site is on the way: %+v, %v", list, err)
+	}
+	if _, err := w.db.Exec(t.Context(), `update rollouts set watched_since = watched_since - interval '3 hours'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.db.Exec(t.Context(), `update rollout_sites set admitted_at = now() - interval '59 minutes 58 seconds', changed_at = now() - interval '59 minutes 58 seconds' where site = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	w.online(id, false)
+	w.online(id, true)
+	w.reaches(3, rollout.Paused, "1 site failed")
 }

@@ -31,7 +31,8 @@ func (s *Store) Unfinished(ctx context.Context) ([]rollout.Rollout, error) {
 // observe takes over from the record of the fleet where the admitted sites of a rollout stand. A site runs the revision once
 // its deployment is INSTALLED, which says that the site has adopted the revision and that it runs on all its nodes. It failed
 // there once a node has given the revision up, or has failed without a further try to come; where it is online and does not run the revision for longer
-// than the plan has patience; and where the site went offline after it was admitted, has not run it before, and stays away: the revision may be the reason.
+// than the plan has patience, however often it was offline in between; and where the site went offline after it was admitted, has not run it before, and stays
+// away: the revision may be the reason. Neither counts for the time in which no CO watched.
 const observe = `with seen as materialized (
 	select r.site, v.state, case when v.state = 'failed' and not s.online and v.state = o.state then 'offline since ' || to_char(s.changed_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') || ', after it was admitted'
 		when v.state = 'failed' and v.state = o.state then coalesce(nullif(d.problem, ''), nullif(t.fault, ''), nullif(d.placement, ''), 'it is online, and says nothing of the revision') || ' (not running the revision ' || $6 || ' after it could)'
@@ -39,13 +40,14 @@ const observe = `with seen as materialized (
 	from rollout_sites r
 	left join deployments d on d.site = r.site and d.name = r.fleet
 	left join deployment_status t on t.site = r.site and t.name = r.fleet
-	left join sites s on s.id = r.site,
+	left join sites s on s.id = r.site
+	join rollouts w on w.fleet = r.fleet and w.revision = r.revision,
 	lateral (select case
 		when s.online and r.state = 'failed' and r.reason like '% (not running the revision %' then 'failed'
-		when s.online and r.state = 'moving' and greatest(r.admitted_at, r.changed_at, s.changed_at) < now() - $5 * interval '1 s' then 'failed'
+		when s.online and r.state = 'moving' and greatest(r.admitted_at, r.changed_at, w.watched_since) < now() - $5 * interval '1 s' then 'failed'
 		when s.online then 'moving'
 		when s.changed_at <= r.admitted_at then 'away'
-		when s.changed_at > now() - interval '10 minutes' then 'moving'
+		when greatest(s.changed_at, w.watched_since) > now() - interval '10 minutes' then 'moving'
 		else 'failed' end as state) o,
 	lateral (select case
 		when d.commit is distinct from $3 or not d.desired then o.state
@@ -61,11 +63,16 @@ update rollout_sites r set state = v.state, reason = v.reason, accepted = r.acce
 from seen v where r.fleet = $1 and r.site = v.site and (r.state <> v.state or r.reason <> v.reason)`
 
 // Observe brings the sites of a rollout up to date, and returns the counts of the waves of its plan, how many sites were admitted in the
-// last minute, and the time of the database. The zero plan is that of a rollout which admits no sites any more.
-func (s *Store) Observe(ctx context.Context, r *rollout.Rollout, plan *rollout.Plan) (counts []rollout.Counts, recent int, now time.Time, err error) {
+// last minute, and the time of the database. The zero plan is that of a rollout which admits no sites any more. Where nobody had looked for longer than gap,
+// what depends on time begins anew: r is settled no longer.
+func (s *Store) Observe(ctx context.Context, r *rollout.Rollout, plan *rollout.Plan, gap time.Duration) (counts []rollout.Counts, recent int, now time.Time, err error) {
 	deadline := cmp.Or(plan.Deadline, rollout.DefaultDeadline)
 	err = s.db.Tx(ctx, "observe a rollout", func(tx pgx.Tx) error {
 		if err := s.db.Fence(ctx, tx); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `update rollouts set watched_since = case when observed_at < now() - $3 * interval '1 s' then now() else watched_since end, observed_at = now()
+			where fleet = $1 and revision = $2 and observed_at not between now() - $3 / 3 * interval '1 s' and now()`, r.Fleet, r.Revision, gap.Seconds()); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, observe, r.Fleet, r.Revision, r.Commit, r.Digest, deadline.Seconds(), deadline.String()); err != nil {
@@ -74,7 +81,13 @@ func (s *Store) Observe(ctx context.Context, r *rollout.Rollout, plan *rollout.P
 		if counts, err = countWaves(ctx, tx, r.Fleet, len(plan.Waves)); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, `select now(), count(*) from rollout_sites where fleet = $1 and admitted_at between now() - interval '1 minute' and now() and revision = $2`, r.Fleet, r.Revision).Scan(&now, &recent)
+		var watched time.Time
+		err := tx.QueryRow(ctx, `select now(), (select count(*) from rollout_sites where fleet = $1 and admitted_at between now() - interval '1 minute' and now() and revision = $2), watched_since
+			from rollouts where fleet = $1 and revision = $2`, r.Fleet, r.Revision).Scan(&now, &recent, &watched)
+		if err == nil && r.Settled != nil && r.Settled.Before(watched) {
+			r.Settled = nil
+		}
+		return err
 	})
 	return counts, recent, now, err
 }
@@ -128,7 +141,7 @@ func (s *Store) Advance(ctx context.Context, r *rollout.Rollout, d rollout.Decis
 			return err
 		}
 		if d.Admit > 0 {
-			tag, err := tx.Exec(ctx, `update rollout_sites set revision = $2, groups = next_groups, state = 'moving', reason = '', admitted_at = now(), changed_at = now()
+			tag, err := tx.Exec(ctx, `update rollout_sites set previous = revision, previous_groups = groups, revision = $2, groups = next_groups, state = 'moving', reason = '', admitted_at = now(), changed_at = now()
 				where fleet = $1 and site in (select site from rollout_sites where fleet = $1 and wave = $3 and state = 'waiting' order by rank, site limit $4)`,
 				r.Fleet, r.Revision, d.Wave, d.Admit)
 			if err != nil {
@@ -139,6 +152,24 @@ func (s *Store) Advance(ctx context.Context, r *rollout.Rollout, d rollout.Decis
 		return db.WriteEvents(ctx, tx, stepped(r, d))
 	})
 	return admitted, err
+}
+
+// TakeBack has sites that were admitted and are offline have what they had before, where a rollout is paused or aborted: they wait until it
+// goes on, if it does. It returns how many they are. A site that had nothing before stays admitted: to take that back would be a removal.
+func (s *Store) TakeBack(ctx context.Context, r *rollout.Rollout) (sites int, err error) {
+	err = s.db.Tx(ctx, "take back what sites have not got", func(tx pgx.Tx) error {
+		if err := s.db.Fence(ctx, tx); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `update rollout_sites m set revision = previous, groups = previous_groups, state = 'waiting', wave = greatest(m.wave, r.wave), admitted_at = null, changed_at = now(),
+				reason = 'it was offline when the rollout stopped, and has what it had before'
+			from rollouts r, rollouts p, sites s
+			where m.fleet = $1 and m.revision = $2 and m.state = 'away' and r.fleet = m.fleet and r.revision = m.revision and r.state in ('paused', 'aborted')
+				and p.fleet = m.fleet and p.revision = m.previous and p.state <> 'refused' and s.id = m.site and not s.online`, r.Fleet, r.Revision)
+		sites = int(tag.RowsAffected())
+		return err
+	})
+	return sites, err
 }
 
 // stepped are the events of a decision.

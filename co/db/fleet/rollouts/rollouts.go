@@ -57,7 +57,7 @@ func (s *Store) Sources(ctx context.Context) (map[protocol.DeploymentName][][]by
 		err = row.Scan(&name, &source)
 		out[name] = append(out[name], source)
 		return none, err
-	}, `select fleet, source from rollouts r where state in ('running', 'paused') or state <> 'refused' and revision in (select s.revision from rollout_sites s where s.fleet = r.fleet)`)
+	}, `select fleet, source from rollouts r where state in ('running', 'paused') or state <> 'refused' and exists (select from rollout_sites s where s.fleet = r.fleet and r.revision in (s.revision, s.previous))`)
 	return out, pgdb.Classify("read the revisions of fleet deployments that are in use", err)
 }
 
@@ -152,11 +152,22 @@ func stopped(ctx context.Context, tx pgx.Tx, v Revision) (why string, err error)
 		return "", err
 	case before.State == rollout.Paused && strings.HasPrefix(before.Reason, rollout.PausedReason):
 		return rollout.PausedReason + ", before this revision: resume to go on with it", nil
-	case before.State == rollout.Aborted && before.Reason != rollout.RemovedReason && before.App == v.App && before.Version == v.Version:
-		return fmt.Sprintf("revision %d with version %s of the application was aborted, and this one has the same: resume to spread it all the same, or choose another version", before.Revision, v.Version), nil
 	}
-	return "", nil
+	// Nor did anybody resume a version that was aborted, unless this is what ran everywhere before.
+	err = tx.QueryRow(ctx, `select revision from (select revision, state, reason from rollouts where fleet = $1 and state <> 'refused' and app = $2 and app_version = $3 order by revision desc limit 1) r
+		where (state = 'aborted' and reason <> $4 or reason like '%' || $5 || '%') and not exists (select from rollouts where fleet = $1 and digest = $6 and state = 'done')`,
+		v.Fleet, v.App, v.Version, rollout.RemovedReason, abortedBefore, v.Digest).Scan(&before.Revision)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return fmt.Sprintf("revision %d with version %s of the application %s: resume to spread it all the same, or choose another version", before.Revision, v.Version, abortedBefore), nil
 }
+
+// abortedBefore is in the reason of a revision that begins paused because its version was aborted, until somebody resumes it.
+const abortedBefore = "was aborted, and this one has the same"
 
 // putBack has a revision whose content is there once more, after others that were refused, be the latest: it goes on as it was. It returns 0 where there is none.
 func putBack(ctx context.Context, tx pgx.Tx, v Revision) (revision int64, err error) {
@@ -172,13 +183,14 @@ func putBack(ctx context.Context, tx pgx.Tx, v Revision) (revision int64, err er
 	if err != nil {
 		return 0, err
 	}
-	_, err = tx.Exec(ctx, `update rollout_sites set revision = $3 where fleet = $1 and revision = $2`, v.Fleet, was, revision)
+	_, err = tx.Exec(ctx, `update rollout_sites set revision = case revision when $2 then $3 else revision end, previous = case previous when $2 then $3 else previous end
+		where fleet = $1 and $2 in (revision, previous)`, v.Fleet, was, revision)
 	return revision, err
 }
 
 func supersede(ctx context.Context, tx pgx.Tx, name protocol.DeploymentName) error {
-	_, err := tx.Exec(ctx, `update rollouts set state = 'superseded', changed_at = now(), reason = 'a later revision takes its place'
-		where fleet = $1 and state in ('running', 'paused')`, name)
+	_, err := tx.Exec(ctx, `update rollouts set state = 'superseded', changed_at = now(), reason = 'a later revision takes its place' || case when reason like '%' || $2 || '%' then '; ' || reason else '' end
+		where fleet = $1 and state in ('running', 'paused')`, name, abortedBefore)
 	return err
 }
 
@@ -193,7 +205,7 @@ func enter(ctx context.Context, tx pgx.Tx, v Revision, revision int64) error {
 		return err
 	}
 	// Where the content ran healthily no wave waits for it: such sites count with the last one.
-	if _, err := tx.Exec(ctx, `update rollout_sites set revision = $2, wave = $5, groups = next_groups, state = 'moving', admitted_at = now(), changed_at = now()
+	if _, err := tx.Exec(ctx, `update rollout_sites set previous = revision, previous_groups = groups, revision = $2, wave = $5, groups = next_groups, state = 'moving', admitted_at = now(), changed_at = now()
 		where fleet = $1 and state = 'waiting' and $3 = any (healthy) and site = any ($4)`, v.Fleet, revision, v.Digest, sites, max(v.Waves-1, 0)); err != nil {
 		return err
 	}
@@ -202,7 +214,7 @@ func enter(ctx context.Context, tx pgx.Tx, v Revision, revision int64) error {
 
 // leave notes that no sites of a fleet deployment but these are meant.
 func leave(ctx context.Context, tx pgx.Tx, name protocol.DeploymentName, sites []string) error {
-	_, err := tx.Exec(ctx, `update rollout_sites set state = 'left', revision = 0, reason = '', changed_at = now() where fleet = $1 and state <> 'left' and site <> all ($2)`, name, sites)
+	_, err := tx.Exec(ctx, `update rollout_sites set state = 'left', revision = 0, previous = 0, reason = '', changed_at = now() where fleet = $1 and state <> 'left' and site <> all ($2)`, name, sites)
 	return err
 }
 
@@ -236,8 +248,10 @@ func (s *Store) Accept(ctx context.Context, v Revision, revision int64) error {
 		if err := supersede(ctx, tx, v.Fleet); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `update rollouts set state = 'running', reason = '', source = $3, digest = $4, commit = $5, app = $6, app_version = $7, asks = $8, changed_at = now() where fleet = $1 and revision = $2 and state = 'refused'`,
-			v.Fleet, revision, v.Source, v.Digest, v.Commit, v.App, v.Version, v.Asks)
+		// No other revision has its commit: by its commit it is known which revision a site runs.
+		tag, err := tx.Exec(ctx, `update rollouts set state = 'running', reason = '', source = $3, digest = $4,
+			commit = case when exists (select from rollouts o where o.fleet = $1 and o.revision <> $2 and o.commit = $5) then $9 else $5 end, app = $6, app_version = $7, asks = $8, changed_at = now() where fleet = $1 and revision = $2 and state = 'refused'`,
+			v.Fleet, revision, v.Source, v.Digest, v.Commit, v.App, v.Version, v.Asks, v.Head)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
@@ -317,7 +331,7 @@ func (s *Store) Join(ctx context.Context, name protocol.DeploymentName, j Join) 
 		if err != nil {
 			return err
 		}
-		left, err := tx.Exec(ctx, `update rollout_sites set state = 'left', revision = 0, reason = '', changed_at = now() where fleet = $1 and state <> 'left' and site <> all ($2)`, name, ids)
+		left, err := tx.Exec(ctx, `update rollout_sites set state = 'left', revision = 0, previous = 0, reason = '', changed_at = now() where fleet = $1 and state <> 'left' and site <> all ($2)`, name, ids)
 		changed = tag.RowsAffected()+left.RowsAffected() > 0
 		return err
 	})

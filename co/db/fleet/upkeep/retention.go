@@ -227,7 +227,7 @@ func (s *Upkeep) collectSpecs(ctx context.Context) error {
 func (s *Upkeep) purgeRollouts(ctx context.Context) error {
 	_, err := s.db.Exec(ctx, `delete from rollouts r using (select fleet, max(revision) as last, coalesce(max(revision) filter (where state = 'done'), 0) as complete from rollouts group by fleet) l
 		where r.fleet = l.fleet and r.revision <= l.last - $1 and r.revision <> l.complete and r.state not in ('running', 'paused')
-			and not exists (select from rollout_sites s where s.fleet = r.fleet and s.revision = r.revision)`, keptRevisions)
+			and not exists (select from rollout_sites s where s.fleet = r.fleet and r.revision in (s.revision, s.previous))`, keptRevisions)
 	return pgdb.Classify("delete old revisions of fleet deployments", err)
 }
 

@@ -36,7 +36,7 @@ func Remove(ctx context.Context, tx pgx.Tx, id, version string) error {
 		(d.desired and d.app_version = $2 or exists (select from deployment_nodes n where n.site = d.site and n.deployment = d.name
 			and (n.app_version = $2 or n.running_version = $2) and n.state <> 'DELETED'))
 		union select 'fleet deployment ' || r.fleet from rollouts r where r.app = $1 and r.app_version = $2 and (r.state in ('running', 'paused')
-			or exists (select from rollout_sites s where s.fleet = r.fleet and s.revision = r.revision)) order by 1 limit $3`, id, version, shownUsers+1)
+			or exists (select from rollout_sites s where s.fleet = r.fleet and r.revision in (s.revision, s.previous))) order by 1 limit $3`, id, version, shownUsers+1)
 	if err != nil {
 		return err
 	}
