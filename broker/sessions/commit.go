@@ -204,6 +204,7 @@ func (b *batch) refuse(s *Store, err error) {
 	if err := s.records.Trim(s.live.segments()); err != nil && s.untrimmed.begins() {
 		s.log.Warn("the log of sessions is not trimmed on a disk that takes nothing", "err", err)
 	}
+	s.roomDue = s.roomDue || s.records.Spare(s.live.segments()) > s.reserved()
 	if !s.changes.giveBack(b) {
 		s.unrecorded = true
 	}

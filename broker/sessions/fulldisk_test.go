@@ -167,6 +167,51 @@ func TestFullDiskFreesItself(t *testing.T) {
 	}
 }
 
+// TestFullDiskBeforeTwoCheckpoints has the disk full when no segment is behind two checkpoints: it frees itself all the same once the messages are
+// acknowledged, also where sessions changed meanwhile and the program was started anew.
+func TestFullDiskBeforeTwoCheckpoints(t *testing.T) {
+	t.Parallel()
+	for _, segment := range []int64{2 << 20, 11 << 18, 8 << 20} {
+		t.Run(fmt.Sprint(segment), func(t *testing.T) {
+			t.Parallel()
+			r, disk := onSmallDisk(t, 4<<20, segment)
+			r.session("a", 3600)
+			stored := 0
+			for r.publish(sizeable, 1, r.Get("a")) == nil {
+				stored++
+			}
+			disk.Fill()
+			for i := range 20 { // this uses nothing of what is kept for checkpoints
+				r.Get("a").Subscribe(fmt.Sprint("t", i), Subscription{QoS: 1})
+				if err := r.publish(sizeable, 1, r.Get("a")); err == nil {
+					t.Fatal("a message was confirmed on a full disk")
+				}
+			}
+			r.close()
+			disk.Fill() // also what it gave back
+			r.open()
+			filters := len(r.Get("a").Subscriptions()) // that the disk took
+			l := r.Get("a").Attach(to(1000), 3600)
+			got := receive(l)
+			if len(got) != stored {
+				t.Fatalf("%d messages after a start, want %d", len(got), stored)
+			}
+			for _, s := range got {
+				var id uint16
+				if _, err := fmt.Sscanf(s, "%d:", &id); err != nil {
+					t.Fatal(err)
+				}
+				l.Acknowledged(id, Puback)
+			}
+			r.untilStored(r.Get("a"))
+			r.crash()
+			if st := r.Stats(); st.Damaged != 0 || st.Messages != 1 || len(r.Get("a").Subscriptions()) != filters {
+				t.Errorf("after a power cut %+v, with %d subscriptions; want the last message, all %d, and nothing damaged", st, len(r.Get("a").Subscriptions()), filters)
+			}
+		})
+	}
+}
+
 // hold keeps the committer from working until the function that it returns is called.
 func (r *rig) hold() (release func()) {
 	held, gate := make(chan struct{}), make(chan struct{})

@@ -38,32 +38,50 @@ func (s *Store) maintain() {
 		if s.unsaved.ends() {
 			s.log.Info("checkpoints of the sessions are written again")
 		}
+		s.records.Reserve(s.reserved())
 		s.compact()
 	})
 }
 
 // catchUp writes a checkpoint where the log lacks changes that were made while the disk took none:
-// before anything else is stored that stands on them.
+// before anything else is stored that stands on them. Where it took none because it is full, and there is what nobody
+// needs any more, it writes two: with the second that is removed.
 func (s *Store) catchUp() error {
-	if !s.unrecorded {
+	if !s.unrecorded && !s.roomDue {
 		return nil
 	}
 	if s.saving.Load() {
 		return errors.New("a checkpoint is being written")
 	}
-	if !s.begun {
-		if err := s.records.Roll(); err != nil {
+	times := 1
+	if s.roomDue {
+		if err := s.records.Release(); err != nil {
 			return err
 		}
-		s.begun = true
+		times = 2
 	}
-	if err := s.records.Checkpoint(s.records.Number(), s.capture(), s.live.segments()); err != nil {
-		return err
+	for range times {
+		if !s.begun {
+			if err := s.records.Roll(); err != nil {
+				return err
+			}
+			s.begun = true
+		}
+		if err := s.records.Checkpoint(s.records.Number(), s.capture(), s.live.segments()); err != nil {
+			return err
+		}
+		s.begun = false
 	}
-	s.unrecorded, s.begun = false, false
-	s.checkpointDue = true // another checkpoint is due: this one alone has what the log lacks
+	if s.roomDue {
+		s.records.Reserve(s.reserved())
+	}
+	s.unrecorded, s.roomDue = false, false
+	s.checkpointDue = true // another checkpoint is due: this one alone may have what the log lacks
 	return nil
 }
+
+// reserved is how much of the disk is kept for the checkpoints that make room once it is full, in bytes.
+func (s *Store) reserved() int64 { return s.o.segmentBytes / 16 }
 
 // capture returns a checkpoint of all sessions. No message gets into a queue meanwhile; other changes
 // may be in it already whose records come behind it, which say the same again.

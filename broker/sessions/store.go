@@ -60,6 +60,7 @@ type committer struct {
 	failing        atomic.Bool // the last commit failed
 	saving         atomic.Bool // a checkpoint is being written
 	checkpointDue  bool        // whatever the log has: so that damage is not read again
+	roomDue        bool        // the disk is full, and holds what nobody needs
 	unrecorded     bool        // the log lacks changes: nothing is stored before a checkpoint has them
 	begun          bool        // the segment for that checkpoint is there
 	unended        trouble     // that a segment cannot be ended
@@ -183,6 +184,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.note(found.Full)
 		s.changes.later()
 	}
+	s.records.Reserve(s.reserved())
 	s.clock = state.Resume(st.Time, begun)
 	s.adopt(ctx, st)
 	if s.checkpointDue {

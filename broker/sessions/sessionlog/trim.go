@@ -44,6 +44,49 @@ func (l *Log) spareLocked(segment uint32, used func(uint32) bool) bool {
 	return len(l.checkpoints) > 1 && segment < l.checkpoints[0] && !used(segment)
 }
 
+// Spare is how much the segments hold that nobody needs, the current one included, in bytes: two checkpoints later they can be removed.
+func (l *Log) Spare(used func(segment uint32) bool) (bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for segment, size := range l.sizes {
+		if segment != l.number && !used(segment) {
+			bytes += size
+		}
+	}
+	if l.current != nil && !used(l.number) {
+		bytes += l.current.Size()
+	}
+	return bytes
+}
+
+// reserveFile takes room of the disk for checkpoints that are written once it is full.
+const reserveFile = "reserve"
+
+// Reserve takes so many bytes of the disk, or what it still has, until Release. It is called neither beside itself nor beside Release.
+func (l *Log) Reserve(size int64) {
+	f, err := l.disk.Open(filepath.Join(l.dir, reserveFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return // there is no room
+	}
+	at, err := f.Size()
+	zeros := make([]byte, min(size, 64<<10))
+	for err == nil && at < size {
+		var n int
+		n, err = f.WriteAt(zeros[:min(size-at, int64(len(zeros)))], at)
+		at += int64(n)
+	}
+	_ = f.Sync()  // what it could not take, it has not
+	_ = f.Close() // likewise
+}
+
+// Release gives back what Reserve took.
+func (l *Log) Release() error {
+	if err := l.disk.Remove(filepath.Join(l.dir, reserveFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("give back the room that is kept for checkpoints: %w", err)
+	}
+	return nil
+}
+
 // forgetLocked closes what reads a segment.
 func (l *Log) forgetLocked(segment uint32) error {
 	var err error
