@@ -19,6 +19,7 @@ var ofNoSite = []string{
 	"GET /api/v1/status", "GET /api/v1/sites", "GET /api/v1/nodes", "GET /api/v1/deployments", "GET /api/v1/events", "GET /api/v1/pending-nodes",
 	"POST /api/v1/deployments", "POST /api/v1/sites",
 	"POST /api/v1/commands", "GET /api/v1/commands", "GET /api/v1/commands/{id}", "GET /api/v1/commands/{id}/results", "DELETE /api/v1/commands/{id}",
+	"GET /api/v1/sessions", "GET /api/v1/sessions/{id}", "DELETE /api/v1/sessions/{id}", "GET /api/v1/sessions/{id}/recording",
 	"GET /api/v1/specs/{digest}", // sites prove nothing here
 }
 
