@@ -68,15 +68,18 @@ func (l *Log) Reserve(size int64) {
 	if err != nil {
 		return // there is no room
 	}
+	defer func() { _ = f.Close() }() // what it could not take, it has not
 	at, err := f.Size()
+	if at >= size { // as a rule
+		return
+	}
 	zeros := make([]byte, min(size, 64<<10))
 	for err == nil && at < size {
 		var n int
 		n, err = f.WriteAt(zeros[:min(size-at, int64(len(zeros)))], at)
 		at += int64(n)
 	}
-	_ = f.Sync()  // what it could not take, it has not
-	_ = f.Close() // likewise
+	_ = f.Sync() // likewise
 }
 
 // Release gives back what Reserve took.
