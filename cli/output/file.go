@@ -14,11 +14,7 @@ func WriteFile(path string, write func(io.Writer) (int64, error)) (n int64, err 
 		if err != nil {
 			return 0, err
 		}
-		n, err := write(f)
-		if closed := f.Close(); err == nil {
-			err = closed
-		}
-		return n, err
+		return fill(f, write)
 	}
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to
@@ -28,12 +24,17 @@ func WriteFile(path string, write func(io.Writer) (int64, error)) (n int64, err 
 		return 0, err
 	}
 	defer os.Remove(f.Name()) // which is another one's name after the rename
+	if n, err = fill(f, write); err != nil {
+		return n, err
+	}
+	return n, os.Rename(f.Name(), path)
+}
+
+// fill writes into a file and closes it.
+func fill(f *os.File, write func(io.Writer) (int64, error)) (n int64, err error) {
 	n, err = write(f)
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
-	if err != nil {
-		return n, err
-	}
-	return n, os.Rename(f.Name(), path)
+	return n, err
 }
