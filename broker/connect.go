@@ -289,6 +289,9 @@ func (b *Broker) admit(s *session) (old *session, err error) {
 		}
 		return old, nil
 	}
+	if err := b.mayResume(s); err != nil { // before it has the client id: whose session it is may connect at any moment
+		return nil, err
+	}
 	use := b.identities[s.id.Name]
 	if use == nil {
 		use = &identity{}

@@ -39,6 +39,18 @@ func (b *Broker) closeStore() error {
 	return b.store.Close()
 }
 
+// mayResume refuses a connection whose client id has a stored session of another identity. While the client id has no
+// connection, there comes none.
+func (b *Broker) mayResume(s *session) error {
+	if b.store == nil {
+		return nil
+	}
+	if stored := b.store.Get(s.client); stored != nil && stored.Owner().Name != s.id.Name {
+		return reason.Held(s.client, stored.Owner().Name, false)
+	}
+	return nil
+}
+
 // resume gives a connection the session that is stored for its client, or a new one if it asks
 // for one; present says that it was stored. s is the one connection of its client id.
 func (b *Broker) resume(s *session, clean bool) (present bool, err error) {
@@ -47,9 +59,6 @@ func (b *Broker) resume(s *session, clean bool) (present bool, err error) {
 	}
 	s.expiry = b.store.Expiry(s.asked)
 	stored := b.store.Get(s.client)
-	if stored != nil && stored.Owner().Name != s.id.Name {
-		return false, reason.Held(s.client, stored.Owner().Name, false)
-	}
 	if stored != nil && clean { // [MQTT-3.1.2-4]
 		b.store.End(stored)
 		if err := b.flush(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -215,6 +216,35 @@ func TestSessionBelongsToItsIdentity(t *testing.T) {
 		t.Errorf("a foreign client with Clean Start: CONNACK with 0x%02x, want 0x85", ack.ReasonCode)
 	}
 	dialStored(t, b, "c", true, lasting(60))
+}
+
+// A connection that is refused, as the client id has a stored session of another identity, does not have the client id meanwhile:
+// the client whose session it is connects at any moment.
+func TestRefusedHoldsNothing(t *testing.T) {
+	t.Parallel()
+	b, reg := start(t, free{}, stored(t, sessions.Limits{}))
+	leave(t, reg, dialStored(t, b, "c", false, lasting(60)))
+	stop, thieves := make(chan struct{}), sync.WaitGroup{}
+	for range 4 {
+		thieves.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r := dialRaw(t, b.Addr("main"))
+				r.connect("c", func(p *packets.Packet) { lasting(60)(p); p.Connect.Username = []byte("thief") })
+				_ = r.conn.Close()
+			}
+		})
+	}
+	for range 100 {
+		r := dialStored(t, b, "c", true, lasting(60))
+		_ = r.conn.Close()
+	}
+	close(stop)
+	thieves.Wait()
 }
 
 // A new connection of the same client takes the session over from one that is still there. [MQTT-3.1.4-3]
