@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/statefile"
 )
 
 // Trim empties the segments that nobody needs now, and notes it in their names, as checkpoints may name them:
@@ -70,16 +73,23 @@ func (l *Log) Reserve(size int64) {
 	}
 	defer func() { _ = f.Close() }() // what it could not take, it has not
 	at, err := f.Size()
-	if at >= size { // as a rule
-		return
-	}
 	zeros := make([]byte, min(size, 64<<10))
 	for err == nil && at < size {
 		var n int
 		n, err = f.WriteAt(zeros[:min(size-at, int64(len(zeros)))], at)
 		at += int64(n)
 	}
-	_ = f.Sync() // likewise
+}
+
+// reserveIrregular sets aside what is no file and stands in the place of the one that takes room.
+func (l *Log) reserveIrregular() *statefile.Damage {
+	path := filepath.Join(l.dir, reserveFile)
+	st, err := l.disk.Stat(path)
+	if err != nil || st.Mode().IsRegular() {
+		return nil
+	}
+	aside, err := statefile.SetAside(l.disk, path)
+	return &statefile.Damage{Identity: statefile.Identity{Role: "broker/sessions reserve"}, Path: path, Aside: aside, Kept: true, Err: errors.Join(disk.ErrIrregular, err)}
 }
 
 // Release gives back what Reserve took.
