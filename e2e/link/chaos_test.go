@@ -2,6 +2,7 @@ package link
 
 import (
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -46,6 +47,15 @@ func TestChaos(t *testing.T) {
 	c := chaos{r: r, proxy: proxy, rng: rand.New(rand.NewPCG(*chaosSeed, 2))}
 	began := time.Now()
 	for i := range *kills {
+		if i%5 == 0 { // on a slow machine, too, there is something to lose
+			before := f.Stats().Acknowledged
+			eventually(t, time.Minute, "nodes report between kills", func() error {
+				if s := f.Stats(); s.Acknowledged == before {
+					return fmt.Errorf("%+v", s)
+				}
+				return nil
+			})
+		}
 		c.round()
 		if (i+1)%50 == 0 {
 			t.Logf("%d kills in %s, %d reports acknowledged", i+1, time.Since(began).Round(time.Second), f.Stats().Acknowledged)
