@@ -6,6 +6,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/sessions/sessionlog"
 	"github.com/colonyfleet/colony/broker/sessions/state"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -208,11 +209,25 @@ func (b *batch) refuse(s *Store, err error) {
 	if !s.changes.giveBack(b) {
 		s.unrecorded = true
 	}
-	err = protocol.Errorf(protocol.Unavailable, "the broker cannot store it for the sessions that are to get it: %w", err)
+	err = protocol.Errorf(protocol.Unavailable, "the broker cannot store it for the sessions that are to get it: %w", notStored{err})
 	for i := range b.list {
 		b.list[i].refuse(err)
 	}
 }
+
+// notStored is why the disk did not take a batch, as clients are told: the log of the broker has the rest, such as paths.
+type notStored struct{ error }
+
+// Error leaves out what is the operator's.
+func (n notStored) Error() string {
+	if disk.IsFull(n.error) {
+		return "its disk is full"
+	}
+	return "its disk fails, and its log says how"
+}
+
+// Unwrap returns the error of the disk.
+func (n notStored) Unwrap() error { return n.error }
 
 // refuse says that the change is not stored, to whoever waits for it.
 func (one *change) refuse(err error) {
