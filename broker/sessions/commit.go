@@ -215,7 +215,7 @@ func (b *batch) refuse(s *Store, err error) {
 	}
 }
 
-// notStored is why the disk did not take a batch, as clients are told: the log of the broker has the rest, such as paths.
+// notStored is why the disk did not take a batch, in the form for clients: the log of the broker has the rest, such as paths.
 type notStored struct{ error }
 
 // Error leaves out what is the operator's.
