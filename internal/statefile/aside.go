@@ -57,10 +57,19 @@ func SetAside(d disk.FS, path string) (aside string, err error) { return asideBy
 // LinkAside gives a file a second name, under which it stays when it is replaced,
 // and returns the path. What is no file is renamed: a directory has one name, and is not replaced by a file.
 func LinkAside(d disk.FS, path string) (aside string, err error) {
-	if st, err := d.Stat(path); err == nil && !st.Mode().IsRegular() {
-		return SetAside(d, path)
+	if aside, is, err := SetAsideIrregular(d, path); is {
+		return aside, err
 	}
 	return asideBy(d, d.Link, path)
+}
+
+// SetAsideIrregular is SetAside for what is no file and stands in the place of one; is says that there is such a thing.
+func SetAsideIrregular(d disk.FS, path string) (aside string, is bool, err error) {
+	if st, err := d.Stat(path); err != nil || st.Mode().IsRegular() {
+		return "", false, nil
+	}
+	aside, err = SetAside(d, path)
+	return aside, true, err
 }
 
 // Open is Open of a disk.FS for a file that can be made anew: what is at its path and cannot be read, or is no file, is set
@@ -78,10 +87,8 @@ func Open(d disk.FS, path string, flag int, perm fs.FileMode) (disk.File, error)
 
 // Lock is Lock of a disk.FS. What is no file, and stands in the place of one, is set aside.
 func Lock(d disk.FS, path string) (io.Closer, error) {
-	if st, err := d.Stat(path); err == nil && !st.Mode().IsRegular() {
-		if _, err := SetAside(d, path); err != nil {
-			return nil, err
-		}
+	if _, _, err := SetAsideIrregular(d, path); err != nil {
+		return nil, err
 	}
 	return d.Lock(path)
 }

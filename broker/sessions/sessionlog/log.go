@@ -108,10 +108,10 @@ func Open(d disk.FS, dir string, load func(checkpoint []byte) error, each func(r
 			found.Damage = append(found.Damage, damage)
 		}
 	}
-	if damage := l.reserveIrregular(); damage != nil {
-		found.Damage = append(found.Damage, damage)
-	}
 	if err == nil {
+		if damage := l.reserveIrregular(); damage != nil {
+			found.Damage = append(found.Damage, damage)
+		}
 		found.Damage = append(found.Damage, l.missing(from, marked)...)
 		err = l.replay(from, marked, each, &found)
 	}

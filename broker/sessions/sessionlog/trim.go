@@ -73,6 +73,9 @@ func (l *Log) Reserve(size int64) {
 	}
 	defer func() { _ = f.Close() }() // what it could not take, it has not
 	at, err := f.Size()
+	if at >= size { // as a rule
+		return
+	}
 	zeros := make([]byte, min(size, 64<<10))
 	for err == nil && at < size {
 		var n int
@@ -84,11 +87,10 @@ func (l *Log) Reserve(size int64) {
 // reserveIrregular sets aside what is no file and stands in the place of the one that takes room.
 func (l *Log) reserveIrregular() *statefile.Damage {
 	path := filepath.Join(l.dir, reserveFile)
-	st, err := l.disk.Stat(path)
-	if err != nil || st.Mode().IsRegular() {
+	aside, is, err := statefile.SetAsideIrregular(l.disk, path)
+	if !is {
 		return nil
 	}
-	aside, err := statefile.SetAside(l.disk, path)
 	return &statefile.Damage{Identity: statefile.Identity{Role: "broker/sessions reserve"}, Path: path, Aside: aside, Kept: true, Err: errors.Join(disk.ErrIrregular, err)}
 }
 
