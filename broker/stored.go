@@ -181,9 +181,7 @@ func (s *session) onceStored(kind byte, id uint16) func(error) {
 			s.ack(kind, id, packets.CodeSuccess)
 			return
 		}
-		code := packets.ErrQuotaExceeded // as of a message
-		code.Reason = reason.String(err)
-		s.b.disconnect(s.conn, code)
+		s.b.disconnect(s.conn, reason.OfPublish(err))
 	}
 }
 
