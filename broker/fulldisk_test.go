@@ -53,3 +53,45 @@ func TestLogOnFullDisk(t *testing.T) {
 		t.Errorf("a line of the log has %d bytes", n)
 	}
 }
+
+// What clients read on a full disk is that it is full, with the code for that, and nothing of the machine of the broker.
+func TestReasonsOnFullDisk(t *testing.T) {
+	t.Parallel()
+	disk := smalldisk.New(t, 4<<20)
+	dir := disk.Path("sessions")
+	b, _ := start(t, free{}, func(o *broker.Options) { o.Sessions.Dir = dir })
+	r := dialStored(t, b, "c", false, lasting(3600))
+	r.subscribe("t", 2)
+	const messages = 500 // so that the records of all their PUBREC find no room in what is left of a block
+	var ids []uint16
+	for range messages {
+		put(t, b, broker.Message{Topic: "t", Payload: []byte("x"), QoS: 2})
+		ids = append(ids, r.want(packets.Publish).PacketID)
+	}
+	disk.Fill()
+	plain := func(p packets.Packet) {
+		if s := p.Properties.ReasonString; !strings.Contains(s, "its disk is full") || strings.Contains(s, dir) {
+			t.Errorf("the reason is %q", s)
+		}
+	}
+	w := guest(t, b, "publisher")
+	w.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1}, TopicName: "t", PacketID: 1, Payload: []byte(strings.Repeat("x", 60_000))})
+	plain(w.wantCode(packets.Puback, packets.ErrQuotaExceeded.Code))
+	for _, id := range ids {
+		r.ack(packets.Pubrec, id)
+	}
+	for {
+		p, err := r.next()
+		if err != nil {
+			t.Fatalf("no DISCONNECT: %v", err)
+		}
+		if p.FixedHeader.Type == packets.Pubrel {
+			continue // there was room for it
+		}
+		if p.FixedHeader.Type != packets.Disconnect || p.ReasonCode != packets.ErrQuotaExceeded.Code {
+			t.Fatalf("%s with 0x%02x, want DISCONNECT with 0x97", packets.PacketNames[p.FixedHeader.Type], p.ReasonCode)
+		}
+		plain(p)
+		return
+	}
+}

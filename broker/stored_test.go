@@ -224,7 +224,10 @@ func TestRefusedHoldsNothing(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, free{}, stored(t, sessions.Limits{}))
 	leave(t, reg, dialStored(t, b, "c", false, lasting(60)))
+	connects, ends := metric(t, reg, "connects_total"), metric(t, reg, "disconnects_total")
 	stop, thieves := make(chan struct{}), sync.WaitGroup{}
+	end := sync.OnceFunc(func() { close(stop); thieves.Wait() })
+	defer end()
 	for range 4 {
 		thieves.Go(func() {
 			for {
@@ -239,12 +242,17 @@ func TestRefusedHoldsNothing(t *testing.T) {
 			}
 		})
 	}
-	for range 100 {
+	const times = 100
+	for range times {
 		r := dialStored(t, b, "c", true, lasting(60))
 		_ = r.conn.Close()
 	}
-	close(stop)
-	thieves.Wait()
+	end()
+	until(t, "all connections have ended", func() bool { return metric(t, reg, "clients_connected") == 0 })
+	until(t, "each end is counted", func() bool { return metric(t, reg, "disconnects_total") >= ends+times })
+	if c, e := metric(t, reg, "connects_total")-connects, metric(t, reg, "disconnects_total")-ends; c != times || e != times {
+		t.Errorf("%v connects and %v ends are counted, want %d: those who are refused have neither", c, e, times)
+	}
 }
 
 // A new connection of the same client takes the session over from one that is still there. [MQTT-3.1.4-3]
