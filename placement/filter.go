@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/margo/v1rc3/eligible"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -88,7 +89,7 @@ func (f *filter) reason(key, value string, text func() string) string {
 func (m *matches) of(i int, n *Node) string {
 	if !m.asked[i] {
 		m.asked[i] = true
-		if ok, why := m.constraints.Match(capabilities(*n)); !ok {
+		if ok, why := eligible.Match(&m.constraints, capabilities(*n)); !ok {
 			m.why[i] = why
 		}
 	}

@@ -11,9 +11,9 @@ import (
 type Known struct {
 	// Reported are the nodes that had reported everything that they run.
 	Reported map[protocol.NodeID]bool
-	// Certain are the deployments whose placement may take them off other nodes: it was
-	// known what those nodes run on which they are placed, or, where there are none, all
-	// nodes had reported that the LO did not give up waiting for.
+	// Certain are the deployments that may be removed from other nodes: all nodes that they
+	// are placed on had reported; a deployment that is placed on none needs the reports of
+	// all nodes that the LO still waits for.
 	Certain map[protocol.DeploymentName]bool
 }
 

@@ -32,8 +32,8 @@ type Node struct {
 	// Met are the digests of the constraints that the node met when these deployments were
 	// placed on it.
 	Met map[protocol.DeploymentName]protocol.Digest
-	// Unreported says that the node has not reported what it runs since the LO started:
-	// Runs is what the LO remembers, or expects.
+	// Unreported says that the node has not reported what it runs since the LO started: Runs is
+	// what the LO remembers, or expects.
 	Unreported bool
 	// Restricted says that a person has cordoned, drained or held it.
 	Restricted Restricted
@@ -243,7 +243,7 @@ func (r *Result) reject(n *Node, why string) { r.Rejected = append(r.Rejected, R
 type candidates struct {
 	stay  []int // they run it, and may go on with it
 	fresh []int // they may begin
-	leave []int // they run it, and are drained: it moves where it can
+	leave []int // they run it, and are drained: its replicas there move if they can
 }
 
 // candidates sorts the nodes. It notes in r why the others may not run the deployment.
@@ -259,7 +259,7 @@ func (p *pass) candidates(f *filter, r *Result) (c candidates) {
 			if n.Restricted.Drained != "" {
 				r.stay(n, "nothing leaves the node, as it is "+n.Restricted.Held)
 			}
-			c.stay = append(c.stay, i) // whatever it says of itself now: nothing leaves it
+			c.stay = append(c.stay, i) // independently of its state: nothing is moved off it
 			continue
 		}
 		if why := f.mismatch(i, n, runs); why != "" {

@@ -1,8 +1,8 @@
 package protocol
 
-// A DeviceAccount is an account of a client of the site's broker that is no part of Colony, such
-// as a PLC or a SCADA system: what it may publish and subscribe to, and what proves that it
-// is the one. It is the CO's to set.
+// A DeviceAccount is an account of a client of the site's broker that is no part of Colony, such as
+// a PLC or a SCADA system. It says what the client may publish and subscribe to, and how the client
+// authenticates. The CO sets it.
 type DeviceAccount struct {
 	// User is the user name with which it connects, unique at the site: up to 63 letters,
 	// digits, - and _, so that it is none of Colony's own names.

@@ -11,10 +11,10 @@ import (
 // MaxMessage is the largest encoded message that Unmarshal accepts, in bytes.
 const MaxMessage = 4 << 20
 
-// A map, and whatever stands in an array, becomes a structure of up to a kilobyte in memory, also
-// where it takes a single byte on the wire. So a message may hold manyParts of them, or one for each
-// partBytes of it where that is more: what sites report of a thousand nodes takes several times as
-// many bytes for each.
+// A map, and each element of an array, becomes a structure of up to a kilobyte in memory, even if it
+// takes a single byte on the wire. So a message may hold manyParts of them, or one for each
+// partBytes of its length where that is more: reports of a site with a thousand nodes are that
+// large.
 const (
 	manyParts = 1 << 16
 	partBytes = 16

@@ -163,9 +163,9 @@ type Network string
 
 // The networks beside the deployment's own bridge, which is the empty Network.
 const (
-	NetworkBridge Network = ""
-	NetworkHost   Network = "host"
-	NetworkNone   Network = "none"
+	NetworkBridge Network = ""     // the bridge of the deployment
+	NetworkHost   Network = "host" // the network of the node
+	NetworkNone   Network = "none" // no network but the loopback
 )
 
 // SeccompUnconfined is the Seccomp of a container without a profile.
@@ -176,8 +176,8 @@ type HostNamespace string
 
 // The host namespaces.
 const (
-	HostPID HostNamespace = "pid"
-	HostIPC HostNamespace = "ipc"
+	HostPID HostNamespace = "pid" // processes
+	HostIPC HostNamespace = "ipc" // shared memory and semaphores
 )
 
 // A Ulimit bounds a resource of a container's processes.
@@ -242,7 +242,7 @@ type Mount struct {
 	NoExec bool `cbor:"9,keyasint,omitempty"`
 	// NoCopy has a volume begin empty. Absent: it begins with what the image has at Target.
 	NoCopy bool `cbor:"10,keyasint,omitempty"`
-	// UID is the number of the user who owns a file, a tmpfs, or a new volume with what is in it. Absent:
+	// UID is the number of the user that owns a file, a tmpfs, or a new volume with what is in it. Absent:
 	// 0; of a volume without GID, as the image has it. Since 0.3.0: earlier agents know it of files alone.
 	UID uint32 `cbor:"11,keyasint,omitempty"`
 	// GID is the number of the group that owns it, as UID. Absent: 0. Since 0.3.0.
@@ -268,9 +268,9 @@ type MountKind string
 // The mount kinds.
 const (
 	MountVolume MountKind = "volume" // stays over updates, and outlives the deployment
-	MountBind   MountKind = "bind"
-	MountTmpfs  MountKind = "tmpfs"
-	MountFile   MountKind = "file" // a read-only file with Content
+	MountBind   MountKind = "bind"   // a path of the node
+	MountTmpfs  MountKind = "tmpfs"  // memory
+	MountFile   MountKind = "file"   // a read-only file with Content
 )
 
 // A Device is a device node of the host that a container may use, or what the node knows as
@@ -322,9 +322,9 @@ type RestartPolicy string
 // that exits with 0 is complete and counts as healthy.
 const (
 	RestartNo            RestartPolicy = ""
-	RestartAlways        RestartPolicy = "always"
-	RestartOnFailure     RestartPolicy = "on-failure"
-	RestartUnlessStopped RestartPolicy = "unless-stopped"
+	RestartAlways        RestartPolicy = "always"         // restart after every exit
+	RestartOnFailure     RestartPolicy = "on-failure"     // restart after an exit with another code than 0
+	RestartUnlessStopped RestartPolicy = "unless-stopped" // as always, but not after a stop
 )
 
 // Health is how the agent finds out whether a container works. Without one, a
@@ -368,7 +368,7 @@ type Condition string
 
 // The conditions, as Compose names them.
 const (
-	ServiceStarted   Condition = "" // service_started
-	ServiceHealthy   Condition = "service_healthy"
-	ServiceCompleted Condition = "service_completed_successfully"
+	ServiceStarted   Condition = ""                               // service_started
+	ServiceHealthy   Condition = "service_healthy"                // it is healthy
+	ServiceCompleted Condition = "service_completed_successfully" // it has exited with 0
 )

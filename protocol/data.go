@@ -1,17 +1,16 @@
 package protocol
 
-// A DataRule says how some of a site's machine data is handled: which topics cross
-// the link, in which direction, and what is stored while the link is down. It is the
-// CO's to set. The first rule of a site that matches a message applies, so that no
-// message crosses twice and the order of a topic is that of one stream.
+// A DataRule says how some of a site's machine data is handled: which topics cross the link, in
+// which direction, and what is stored while the link is down. The CO sets it. The first rule of a
+// site that matches a message applies, so that no message crosses twice and the order of a topic is
+// that of one stream.
 //
-// With Down unset, a message that a client publishes to the site's broker on
-// Local+t, where a filter of Topics matches t, is delivered at the CO's broker on
-// colony/v1/{site}/data/ + Remote + t. With Down set, one that a client publishes
-// to the CO's broker on colony/v1/{site}/in/ + Remote + t is delivered at the
-// site's broker on Local+t. Only what clients publish is accepted, never what
-// Colony delivered itself, and the two directions have topics of their own at the
-// CO: so nothing goes round in a loop, whatever the rules say.
+// With Down unset, a message that a client publishes to the site's broker on Local+t, where a
+// filter of Topics matches t, is delivered at the CO's broker on colony/v1/{site}/data/ + Remote +
+// t. With Down set, one that a client publishes to the CO's broker on colony/v1/{site}/in/ + Remote
+// + t is delivered at the site's broker on Local+t. Only messages that clients publish are
+// accepted, never messages that Colony delivered, and the two directions have separate topics at
+// the CO. So no set of rules can make a loop.
 type DataRule struct {
 	// Name is a DNS label (RFC 1123), unique at the site. It names the rule's
 	// stream: a rule that changes and keeps its name keeps what is queued.
@@ -67,9 +66,9 @@ type DataPriority uint8
 
 // The priorities. The zero value is the normal one.
 const (
-	NormalPriority DataPriority = 0
-	HighPriority   DataPriority = 1
-	LowPriority    DataPriority = 2
+	NormalPriority DataPriority = 0 // between the others
+	HighPriority   DataPriority = 1 // before the others on the link
+	LowPriority    DataPriority = 2 // after the others on the link
 )
 
 // Sample thins out the messages of each topic before they are queued. Retained

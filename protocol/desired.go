@@ -43,18 +43,21 @@ type SiteDesired struct {
 	// none.
 	Devices []DeviceAccount `cbor:"15,keyasint,omitempty"`
 
-	// Digest is set where the state is too large to arrive with each connection: it is the
-	// digest of an encoded SiteDesired of the same site and position, Size its length in
-	// bytes, and all lists stand there alone. An LO that holds the position needs nothing;
-	// one that does not fetches it by Digest, and by theirs the specs that are not inside.
-	// Absent: the state is whole.
+	// Maintenance says when what runs may be updated and removed. Absent: at any time. Since 0.3.0.
+	Maintenance *Maintenance `cbor:"18,keyasint,omitempty"`
+
+	// Digest is set where the state is too large to be sent with each connection. It is the digest
+	// of an encoded SiteDesired of the same site and position, which has all lists; Size is its
+	// length in bytes. An LO that holds the position needs nothing. Any other LO fetches that
+	// message by Digest, and the specs that are not inside by their digests. Absent: the state is
+	// complete.
 	Digest Digest `cbor:"7,keyasint,omitempty"`
 	// Size is absent where Digest is.
 	Size uint64 `cbor:"8,keyasint,omitempty"`
 
-	// Content is the ContentDigest of the state. The LO repeats it as what it holds: it
-	// cannot compute it over fields that a later release of the CO sends. Absent: the LO
-	// computes it.
+	// Content is the ContentDigest of the state. The LO repeats it to say what it holds: it cannot
+	// compute the digest over fields that a later release of the CO sends. Absent: the LO computes
+	// it.
 	Content Digest `cbor:"13,keyasint,omitempty"`
 
 	// Head is the CO's signature over the whole message, and KeySet are the CO's signing keys,
@@ -94,8 +97,8 @@ type SiteEntry struct {
 	// pass through ROLLINGBACK and not UPDATING. Absent: it is an update.
 	Rollback bool `cbor:"8,keyasint,omitempty"`
 
-	// Retry grows each time a person asks to try again a version that was refused; it
-	// lifts the refusal. Absent: nobody has asked.
+	// Retry grows each time a person asks to try a refused version again; a greater number lifts
+	// the refusal. Absent: no retry was asked for.
 	Retry uint32 `cbor:"9,keyasint,omitempty"`
 
 	// Position is that of the SiteDesired in which the entry changed last, or of the first
@@ -136,6 +139,10 @@ type Policy struct {
 	// MinHealthyMillis is how long the version must be up on a node before no later failure
 	// ends it, in milliseconds. 0 means the node's own, 2 minutes by default.
 	MinHealthyMillis uint32 `cbor:"4,keyasint,omitempty"`
+
+	// AnyTime has updates carried out outside of the site's maintenance windows, too. Absent: they
+	// wait for one. Since 0.3.0.
+	AnyTime bool `cbor:"5,keyasint,omitempty"`
 }
 
 // NodeDesired is everything that should run on one node: whole state, retained

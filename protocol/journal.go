@@ -55,10 +55,11 @@ const (
 	MachinePending     EventKind = "machine_pending"     // Enrolment with Device: a node without a join token waits to be approved
 	RevocationsAdopted EventKind = "revocations_adopted" // RevocationsReport
 	RevocationsRefused EventKind = "revocations_refused" // RevocationsReport with Reason
+	ClocksDiffer       EventKind = "clocks_differ"       // ClocksReport
 	ClientConnected    EventKind = "client_connected"    // ClientReport: a client of the site's broker that is no part of Colony
 	ClientDisconnected EventKind = "client_disconnected" // ClientReport, mostly with Reason
 	ClientsChanged     EventKind = "clients_changed"     // ClientReport of many at once, without their names
-	CommandTaken       EventKind = "command_taken"       // command.Taken: the LO has it, or refuses it
+	CommandReceived    EventKind = "command_received"    // command.Received: the LO has it, or refuses it
 	CommandResult      EventKind = "command_result"      // command.Result of a node
 )
 
@@ -87,7 +88,7 @@ type Enrolment struct {
 	Serial    string `cbor:"2,keyasint,omitempty"` // serial number of the certificate, in hex; absent: there is none
 	EndMillis int64  `cbor:"3,keyasint,omitempty"` // when the certificate ends, in milliseconds since 1970; absent: there is none
 	Remote    string `cbor:"4,keyasint,omitempty"` // the address that the node asked from; absent: not known
-	Code      string `cbor:"5,keyasint,omitempty"` // why it was refused, as package identity names it; absent: it was not
+	Code      string `cbor:"5,keyasint,omitempty"` // why it was refused, by the codes of package identity; absent: it was not
 	Reason    string `cbor:"6,keyasint,omitempty"` // Code for people; absent: it was not refused
 	// Renewal says that the node had a certificate of this key before, or that one that waits was reported
 	// before. Absent: it is newly enrolled, or waits since now.
@@ -110,16 +111,26 @@ type RevocationsReport struct {
 
 func (m *RevocationsReport) version() uint16 { return m.V }
 
+// ClocksReport says that the certificate of the CO begins so far ahead of the LO's clock that one of the two clocks is
+// wrong by as much, or that this is over. Since 0.3.0.
+type ClocksReport struct {
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+
+	AheadMillis int64 `cbor:"1,keyasint,omitempty"` // how far, in milliseconds; absent: the clocks agree again
+}
+
+func (m *ClocksReport) version() uint16 { return m.V }
+
 // ClientReport says what a client of the site's broker did, or how many did something within some seconds. Since 0.3.0.
 type ClientReport struct {
-	V       uint16 `cbor:"0,keyasint"`           // protocol version, see Version
-	Client  string `cbor:"1,keyasint,omitempty"` // MQTT client id; absent: the report is of many
-	User    string `cbor:"2,keyasint,omitempty"` // name of its account, or of what proves who it is; absent: the report is of many
-	From    string `cbor:"3,keyasint,omitempty"` // its network address, and the name of the listener; absent: the report is of many
-	Reason  string `cbor:"4,keyasint,omitempty"` // why its connection ended, for people; absent: it disconnected in order, or is connected
-	Changes uint32 `cbor:"5,keyasint,omitempty"` // connects and disconnects since its last report; absent: one
-	Came    uint32 `cbor:"6,keyasint,omitempty"` // clients that connected and were not there at the last report; absent: none, or the report is of one
-	Left    uint32 `cbor:"7,keyasint,omitempty"` // clients that were there and are no more; absent: none, or the report is of one
+	V            uint16 `cbor:"0,keyasint"`           // protocol version, see Version
+	Client       string `cbor:"1,keyasint,omitempty"` // MQTT client id; absent: the report is of many
+	User         string `cbor:"2,keyasint,omitempty"` // name of its account, or of its certificate or token; absent: the report is of many
+	From         string `cbor:"3,keyasint,omitempty"` // its network address, and the name of the listener; absent: the report is of many
+	Reason       string `cbor:"4,keyasint,omitempty"` // why its connection ended, for people; absent: it disconnected in order, or is connected
+	Changes      uint32 `cbor:"5,keyasint,omitempty"` // connects and disconnects since its last report; absent: one
+	Connected    uint32 `cbor:"6,keyasint,omitempty"` // clients that connected and were not there at the last report; absent: none, or the report is of one
+	Disconnected uint32 `cbor:"7,keyasint,omitempty"` // clients that were there and are no more; absent: none, or the report is of one
 }
 
 func (m *ClientReport) version() uint16 { return m.V }
@@ -150,7 +161,7 @@ type NodeGateways struct {
 
 func (m *NodeGateways) version() uint16 { return m.V }
 
-// Problem says, for people, who uses the name and what to do; "": a single gateway does.
+// Problem says, for people, which gateways use the name and what to do; "": a single gateway does.
 func (m *NodeGateways) Problem() string {
 	if len(m.Gateways) == 0 {
 		return ""
@@ -188,6 +199,9 @@ type Adopted struct {
 	// Held is what is in force now. Absent: nothing is. In a DesiredRefused without a digest:
 	// what nodes follow from, while the state at Position is in force and earlier.
 	Held Held `cbor:"5,keyasint,omitzero"`
+	// Overtaken says that it was refused because Held is later, or another state at the same position. Absent: it was
+	// refused for another reason, or the LO is of an earlier release. Since 0.3.0.
+	Overtaken bool `cbor:"6,keyasint,omitempty"`
 }
 
 func (m *Adopted) version() uint16 { return m.V }
@@ -208,13 +222,14 @@ type EpochRaised struct {
 
 func (m *EpochRaised) version() uint16 { return m.V }
 
-// Holdings is everything that a node holds, as it reported to an LO whose record of it was
-// not whole: the record was lost, or older than what the node does. The CO forgets what it
-// has of the node besides. It may have that of events which the LO has lost.
+// Holdings is everything that a node holds, as it reported to an LO whose record of it was not whole, as it was lost, or older than what
+// the node does, or that had sent a Snapshot before in which the node was not Complete. The CO forgets what it has of the node besides. It may have that of events which the LO has lost.
 type Holdings struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
 	// Deployments are sorted. Absent: the node holds nothing.
 	Deployments []DeploymentName `cbor:"1,keyasint,omitempty"`
+	// Restrictions is an encoded restriction.Report: all that restricts the node. Absent: an LO of an earlier release. Since 0.3.0.
+	Restrictions cbor.RawMessage `cbor:"2,keyasint,omitempty"`
 }
 
 func (m *Holdings) version() uint16 { return m.V }
@@ -261,12 +276,12 @@ type Snapshot struct {
 	Nodes []NodeSnapshot `cbor:"1,keyasint,omitempty"`
 	// Statuses are the current ones of all deployments; absent: none are known.
 	Statuses []DeploymentStatus `cbor:"2,keyasint,omitempty"`
-	// Lost is how many events before the snapshot the CO will never receive. Absent: none,
-	// as far as the LO knows.
+	// Lost is how many events before the snapshot the CO will never receive. Absent: none, as far as the LO knows.
 	Lost uint64 `cbor:"3,keyasint,omitempty"`
-	// Cause says, for people, why the LO began a new journal epoch with it. Absent: it did not.
-	// Since 0.3.0.
+	// Cause says, for people, why the LO began a new journal epoch with it. Absent: it did not. Since 0.3.0.
 	Cause string `cbor:"4,keyasint,omitempty"`
+	// Adopted is the position of the desired state that the LO adopted last. Absent: none, or not said. Since 0.3.0.
+	Adopted Position `cbor:"5,keyasint,omitzero"`
 }
 
 func (m *Snapshot) version() uint16 { return m.V }
@@ -278,8 +293,7 @@ type NodeSnapshot struct {
 	Inventory Inventory `cbor:"3,keyasint"` // the last that the LO received
 	// Gateways is as in NodeGateways; absent: a single gateway uses the node's name.
 	Gateways []Gateway `cbor:"4,keyasint,omitempty"`
-	// Complete says that the node has reported everything that it holds since the LO
-	// started, so that what Statuses lacks of it is not there. Absent: that is not known.
+	// Complete says that the node has reported everything that it holds since the LO started, so that what Statuses lacks of it is not there. Absent: that is not known.
 	Complete bool `cbor:"5,keyasint,omitempty"`
 	// Restrictions is an encoded restriction.Report. Absent: nothing restricts the node. Since 0.3.0.
 	Restrictions cbor.RawMessage `cbor:"6,keyasint,omitempty"`
@@ -312,13 +326,23 @@ type Batch struct {
 	// Stream is the name of the stream: DataStream for machine data; absent: the
 	// events of the site.
 	Stream string `cbor:"7,keyasint,omitempty"`
-	// SentMillis is when the batch was sent, in milliseconds since 1970 by the
-	// sender's clock: the age of an event is SentMillis less its UnixMillis, whatever
-	// the receiver's clock says. Absent: not known, and no age is counted.
+	// SentMillis is when the batch was sent, in milliseconds since 1970 by the sender's clock: the
+	// age of an event is SentMillis less its UnixMillis, independent of the receiver's clock.
+	// Absent: not known, and no age is counted.
 	SentMillis int64 `cbor:"8,keyasint,omitempty"`
 	// Backlog is what the sender holds of the stream at that moment; absent: it does
 	// not report it.
 	Backlog Backlog `cbor:"9,keyasint,omitzero"`
+	// Previous is the epoch with whose numbers Epoch goes on, set where the receiver stands in another one. Absent: it is
+	// not known, or there is none. Since 0.3.0.
+	Previous PreviousEpoch `cbor:"10,keyasint,omitzero"`
+}
+
+// A PreviousEpoch is an epoch that a sender gave up, and whose numbers the new epoch continues, as when the sender cannot tell
+// which numbers it gave last. Up to Through both epochs have the same events under the same numbers. Since 0.3.0.
+type PreviousEpoch struct {
+	Epoch   string `cbor:"1,keyasint"` // the epoch that was given up
+	Through uint64 `cbor:"2,keyasint"` // the last sequence of it that the sender still knows
 }
 
 func (m *Batch) version() uint16 { return m.V }

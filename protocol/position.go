@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// MaxEpochJump is by how much a sender raises its epoch at most without a person: a
-// receiver that holds more was given a position by mistake, or by somebody else.
+// MaxEpochJump is by how much a sender raises its epoch at most without a person: a receiver that
+// holds a still greater epoch was given a position by mistake, or by another sender.
 const MaxEpochJump = 1000
 
 // A Position orders the desired states of one receiver: by Epoch, then by Generation.
@@ -59,6 +59,9 @@ type Held struct {
 	// Site is the greatest position of the site's desired state that the state of a node
 	// names. Absent in what an LO holds: Position is the site's.
 	Site Position `cbor:"3,keyasint,omitzero" json:"site,omitzero"`
+	// Commit is the commit of the deployments repo that the state was compiled from, by which a CO that was restored knows whether the repo was
+	// set back, too. Absent: not known, as in what a node holds. Since 0.3.0.
+	Commit string `cbor:"4,keyasint,omitempty" json:"commit,omitempty"`
 }
 
 // Unknown reports whether a receiver that holds h has a state that its sender, which is
@@ -71,17 +74,17 @@ func (h Held) Unknown(last Held) bool {
 
 // Held returns what a receiver of m holds once it has adopted m.
 func (m *SiteDesired) Held() Held {
-	h := Held{Position: m.Position, Digest: m.Content}
+	h := Held{Position: m.Position, Digest: m.Content, Commit: m.Commit}
 	if h.Digest == "" {
 		h.Digest = m.ContentDigest()
 	}
 	return h
 }
 
-// ContentDigest is the digest of what m says, however it travels: of its encoding
-// without the specs, which the digests in it name, without the signatures and KeySet, which
-// change with a key, without Digest, Size and Content, and without Running, which is no part
-// of the state. m must be whole, as Digest is not followed. Only the sender of m knows all of its fields.
+// ContentDigest is the digest of the content of m, independent of how m travels. It covers the encoding
+// of m without specs (m names them by digest), without signatures and KeySet (they change with a key),
+// without Digest, Size and Content, and without Running (no part of the state). m must be complete, as
+// Digest is not followed. Only the sender of m knows all of its fields.
 func (m *SiteDesired) ContentDigest() Digest {
 	c := *m
 	c.Digest, c.Size, c.Content, c.Running, c.Head, c.KeySet = "", 0, "", nil, nil, nil

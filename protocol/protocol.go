@@ -1,19 +1,16 @@
-// Package protocol is the contract between the tiers of Colony: the messages
-// that cross MQTT, the ids in their topics, their encoding and their digests.
-// It does no I/O and has no clock; it needs the standard library and the CBOR
-// codec only. The schema is colony.cddl beside this file; golden vectors in
-// testdata hold the two together.
+// Package protocol is the contract between the tiers of Colony: the messages that cross MQTT, the
+// ids in their topics, their encoding and their digests. It does no I/O and has no clock; it needs
+// the standard library and the CBOR codec only. The schema is colony.cddl beside this file; golden
+// vectors in testdata hold the two together.
 //
-// A field's comment says its unit, what it means where it is absent, and, where it
-// came after release 0.2.0, since which release it is there, as in "Since 0.3.0."; that of
-// a message which came later says it for all its fields. testdata has the schema of each
-// release from 0.2.0 on. Whoever sends a message owns its fields, unless the comment names
-// another owner.
+// A field's comment says its unit and what its absence means. If a field is newer than release
+// 0.2.0, its comment, or that of its message, names its first release, as in "Since 0.3.0."
+// testdata has the schema of each release from 0.2.0 on. The sender of a message owns its fields,
+// unless a comment names another owner.
 //
-// Evolution: a new field takes a new integer key and "omitempty", so that a
-// message without it keeps its bytes and its digest. A key is never used again.
-// Receivers ignore keys that they do not know. A change that an old receiver
-// would misread raises Version.
+// Evolution: a new field takes a new integer key and "omitempty", so that a message without it
+// keeps its bytes and its digest. A key is never used again. Receivers ignore keys that they do not
+// know. A change that an old receiver would misread raises Version.
 package protocol
 
 import (

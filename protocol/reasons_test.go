@@ -12,6 +12,12 @@ import (
 	"testing"
 )
 
+// firstCodes are those of the first release with a schema: a later one says since which release it is there.
+var firstCodes = []Code{
+	ImageNotFound, ImageUnauthorized, DigestMismatch, NoSpace, CreateFailed, StartFailed, ProbeFailed,
+	CrashLoop, Timeout, NodeLost, Incompatible, SignatureInvalid, EngineUnavailable, InternalError,
+}
+
 // TestReasons holds docs/reasons.md to the comments of the codes: UPDATE=1 writes it.
 func TestReasons(t *testing.T) {
 	t.Parallel()
@@ -49,6 +55,9 @@ given up, ` + "`colony deployment retry`" + ` has the nodes try it again.
 		if !ok || !strings.HasPrefix(text, name+": ") {
 			t.Errorf("the comment of %s is %q: want %q", name, text, name+": <cause>. Cure: <cure>.")
 		}
+		if said := since.MatchString(cause); said == slices.Contains(firstCodes, Code(code)) || since.MatchString(cure) {
+			t.Errorf("the comment of %s is %q: want Since and the release before Cure:, but for the codes of the first release", name, text)
+		}
 		documented = append(documented, Code(code))
 		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", code, upper(cause), upper(cure))
 		return true
@@ -80,7 +89,7 @@ func TestCodesOfVersions(t *testing.T) {
 	ofVersion := map[Code]bool{
 		ImageNotFound: false, ImageUnauthorized: false, DigestMismatch: false, NoSpace: false, CreateFailed: false,
 		StartFailed: true, ProbeFailed: true, CrashLoop: true, Timeout: true,
-		NodeLost: false, Incompatible: false, SignatureInvalid: false, EngineUnavailable: false, InternalError: false,
+		RegistryUnavailable: false, NodeLost: false, Incompatible: false, SignatureInvalid: false, EngineUnavailable: false, InternalError: false,
 	}
 	for _, code := range Codes {
 		want, ok := ofVersion[code]

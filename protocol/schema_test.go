@@ -49,7 +49,7 @@ func messages() map[string]any {
 		Code: ImageNotFound, Message: "m", Components: []ComponentStatus{{"hello", "web", "exited", 3, 1, "bye", []Port{{8080, 32768, "", ""}}}}, UnixMillis: 1700000000000, Recovering: true, Unassigned: true, Site: Position{1, 9}, Unsynced: true,
 		Running: DigestOf(nil), RunningVersion: "0.9.0", RetryMillis: 1700000001000,
 	}
-	held := Held{Position{2, 3}, DigestOf(nil), Position{1, 9}}
+	held := Held{Position{2, 3}, DigestOf(nil), Position{1, 9}, "c0ffee"}
 	presence := Presence{1, true, "a", "b", "1.0.0", "s", held, "the disk is full"}
 	inventory := Inventory{
 		V: 1, Node: "gw-1", Labels: map[string]string{"line": "3"}, AgentVersion: "1", Hostname: "h", OS: "Debian", Kernel: "6", Architecture: "arm64",
@@ -63,7 +63,7 @@ func messages() map[string]any {
 		"site-desired": SiteDesired{
 			V: 1, Site: "plant", Position: Position{1, 9}, Commit: "c0ffee", Deployments: []SiteEntry{{
 				Deployment: "hello", Digest: DigestOf(encoded), Size: uint64(len(encoded)), Spec: encoded, Signature: []byte{1},
-				Placement: Placement{"gw-1", map[string]string{"line": "3"}, 1, []byte("{}")}, Policy: Policy{3, 1000, true, 30000}, Rollback: true, Retry: 1, Position: Position{1, 8},
+				Placement: Placement{"gw-1", map[string]string{"line": "3"}, 1, []byte("{}")}, Policy: Policy{3, 1000, true, 30000, true}, Rollback: true, Retry: 1, Position: Position{1, 8},
 			}}, Removals: []Removal{{"old", Position{1, 7}, true, []byte{1}}}, Purges: []Purge{{"gw-1", "older", "data", Position{1, 6}, []byte{1}}},
 			Running: []NodeRunning{{"gw-1", []DeploymentName{"hello"}}}, Data: []DataRule{{
 				"temps", true,
@@ -72,11 +72,13 @@ func messages() map[string]any {
 				Sample{SampleDeadband, 1000, 0.5, true, "/value"},
 			}}, Digest: DigestOf(nil), Size: 4096, Content: DigestOf(nil), Decommissions: []Decommission{{"gw-9", Position{1, 5}}},
 			Devices: []DeviceAccount{{"plc-7", []string{"PLC7-*"}, []string{"line1/plc7/#"}, []string{"line1/orders/+"}, []byte{1}, "$2b$10$"}}, Head: []byte{1}, KeySet: []byte{1},
+			Maintenance: &Maintenance{"Europe/Berlin", []Window{{65, 1320, 240}}},
 		},
 		"site-tokens":        SiteTokens{1, "plant", []NodeToken{{"0123456789abcdef", []byte{1}, 10, 1700000000000, true, 1690000000000}}, []EnrolledNode{{"gw-1", []byte{1}}}, []RevokedNode{{"gw-2", 1695000000000}}, []DecidedKey{{[]byte{1}, "gw-3", true, true, 1700000000000}}},
 		"site-revocations":   SiteRevocations{1, []byte{1}, []byte{2}, []byte{3}},
 		"revocations":        Revocations{1, "plant", 7, []RevokedKey{{[]byte{1}, 1700000000000}}},
 		"enrolment":          Enrolment{1, []byte{1}, "2a", 1700000000000, "10.0.0.5:4711", "name_taken", "r", true, "S-0815"},
+		"clocks-report":      ClocksReport{1, 7},
 		"revocations-report": RevocationsReport{1, 7, 1, "r"},
 		"client-report":      ClientReport{1, "plc", "plc", "10.0.0.7:4711, mqtt", "r", 2, 3, 4},
 		"node-desired": NodeDesired{
@@ -93,7 +95,7 @@ func messages() map[string]any {
 		"node-report":       NodeReport{1, "gw-1", "a", "b", 8, held, Position{2, 2}, []DeploymentStatus{status}, 1700000000000},
 		"epoch-raised":      EpochRaised{1, held, Held{Position: Position{1, 3}}, Position{3, 4}, "r"},
 		"decommissioned":    Decommissioned{1, Position{1, 5}, "r"},
-		"holdings":          Holdings{1, []DeploymentName{"hello"}},
+		"holdings":          Holdings{1, []DeploymentName{"hello"}, []byte{0xa1, 0, 1}},
 		"deployment-spec":   spec,
 		"deployment-status": status,
 		"presence":          presence,
@@ -102,10 +104,10 @@ func messages() map[string]any {
 		"event":             event,
 		"node-gateways":     NodeGateways{1, []Gateway{{"a", "10.0.0.5", "b1"}, {"b", "10.0.0.6", "b2"}}},
 		"placement-report":  PlacementReport{1, "hello", []NodeID{"gw-1"}, map[NodeID]string{"gw-2": "label"}, "p"},
-		"adopted":           Adopted{1, Position{1, 9}, "c0ffee", "r", held},
+		"adopted":           Adopted{1, Position{1, 9}, "c0ffee", "r", held, true},
 		"loss":              Loss{1, "data", 5, 100, true},
-		"snapshot":          Snapshot{1, []NodeSnapshot{{"gw-1", presence, inventory, []Gateway{{"a", "10.0.0.5", "b1"}}, true, Marshal(1)}}, []DeploymentStatus{status}, 4, "c"},
-		"batch":             Batch{1, "e", 1, 1, Marshal(event), "zstd", 1, DataStream("temps"), 1700000000000, Backlog{9, 4096, 1500, 3, 2, 40000, 8000}},
+		"snapshot":          Snapshot{1, []NodeSnapshot{{"gw-1", presence, inventory, []Gateway{{"a", "10.0.0.5", "b1"}}, true, Marshal(1)}}, []DeploymentStatus{status}, 4, "c", Position{1, 9}},
+		"batch":             Batch{1, "e", 1, 1, Marshal(event), "zstd", 1, DataStream("temps"), 1700000000000, Backlog{9, 4096, 1500, 3, 2, 40000, 8000}, PreviousEpoch{"d", 7}},
 		"data-message":      DataMessage{1, "line/1/temp", []byte("21.5"), 1, true, 60000, "text/plain", "r", []byte{1}, []string{"k", "v"}},
 		"ack":               Ack{1, "e", 42, DataStream("temps"), true, "r", true},
 	}
@@ -229,7 +231,7 @@ func TestSchema(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("; The messages of Colony's wire protocol, version 1 (RFC 8610). Written from the Go\n; types by their test; docs/protocol.md says what they mean and on which topics they go.\n")
 	done := map[reflect.Type]bool{}
-	for _, m := range []any{SiteDesired{}, SiteTokens{}, SiteRevocations{}, Revocations{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, NodeGateways{}, PlacementReport{}, Adopted{}, NodeReport{}, EpochRaised{}, Holdings{}, Decommissioned{}, Enrolment{}, RevocationsReport{}, ClientReport{}, Loss{}, Snapshot{}, DataMessage{}} {
+	for _, m := range []any{SiteDesired{}, SiteTokens{}, SiteRevocations{}, Revocations{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, PreviousEpoch{}, Ack{}, Event{}, NodeGateways{}, PlacementReport{}, Adopted{}, NodeReport{}, EpochRaised{}, Holdings{}, Decommissioned{}, Enrolment{}, RevocationsReport{}, ClocksReport{}, ClientReport{}, Loss{}, Snapshot{}, DataMessage{}} {
 		schematest.Write(&b, reflect.TypeOf(m), done)
 	}
 	for name, m := range messages() {

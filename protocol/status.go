@@ -71,8 +71,8 @@ type DeploymentStatus struct {
 	// Absent: the policy of the deployment decides what follows FAILED.
 	Recovering bool `cbor:"22,keyasint,omitempty"`
 
-	// Unassigned says that the node holds the deployment, and that the NodeDesired neither
-	// assigns nor removes it: it stays as it is. Absent: it is assigned, or to be removed.
+	// Unassigned says that the node holds the deployment, and that the NodeDesired neither assigns
+	// nor removes it: the deployment stays as it is. Absent: it is assigned, or to be removed.
 	Unassigned bool `cbor:"23,keyasint,omitempty"`
 	// Site is the position of the site's desired state that the node's version follows
 	// from. Absent: not known.
@@ -99,10 +99,10 @@ type Phase string
 
 // The phases, in order.
 const (
-	Pulling  Phase = "pulling"
-	Creating Phase = "creating"
-	Starting Phase = "starting"
-	Probing  Phase = "probing"
+	Pulling  Phase = "pulling"  // images are downloaded
+	Creating Phase = "creating" // containers are made
+	Starting Phase = "starting" // containers are started
+	Probing  Phase = "probing"  // the first healthy answer is awaited
 )
 
 // A Code says why a deployment failed. The list is closed. The comment of each says its
@@ -144,10 +144,13 @@ const (
 	// CrashLoop: a container exited more often than its restart policy or the agent allows.
 	// Cure: read the exit status and the line of the container in the message; correct the application.
 	CrashLoop Code = "crash_loop"
-	// Timeout: a component did not come up in its time, or no registry could be reached.
-	// Cure: restore the connection to the registry, or allow the component more time; then
-	// try the version again.
+	// Timeout: a component did not come up in its time; with agents before 0.3.0 also: no registry could be reached.
+	// Cure: allow the component more time; then try the version again.
 	Timeout Code = "timeout"
+	// RegistryUnavailable: no registry could be reached, or it stalled, or had a fault of its own. Since 0.3.0.
+	// Cure: restore the connection to the registry, or the registry: the site tries again until then, and does not
+	// give up the version.
+	RegistryUnavailable Code = "registry_unavailable"
 	// NodeLost: the LO has had no connection to the node for longer than the grace time
 	// while the node installed or updated.
 	// Cure: restore the node or its connection: its own report replaces this one.
@@ -156,10 +159,10 @@ const (
 	// lacks what the version asks for.
 	// Cure: the message names what is missing: choose another node, or upgrade this one.
 	Incompatible Code = "incompatible"
-	// SignatureInvalid: the node refused the version, as it does not follow from what the CO
-	// signed for the node: the message begins with the reason.
-	// Cure: look for who else writes to the site's topics, or has the LO's place; where it is
-	// unsigned or unknown_key, upgrade the LO, and give CO, LO and EN keys of one fleet.
+	// SignatureInvalid: the node refused the version, as it does not follow from what the CO signed
+	// for the node: the message begins with the reason. Cure: look for another client that writes
+	// to the site's topics, or that has the LO's place; where it is unsigned or unknown_key,
+	// upgrade the LO, and give CO, LO and EN keys of one fleet.
 	SignatureInvalid Code = "signature_invalid"
 	// EngineUnavailable: the container engine of the node does not answer.
 	// Cure: start the engine, or correct its address in the agent's configuration: the agent
@@ -173,7 +176,7 @@ const (
 // Codes lists every Code.
 var Codes = []Code{
 	ImageNotFound, ImageUnauthorized, DigestMismatch, NoSpace, CreateFailed, StartFailed, ProbeFailed,
-	CrashLoop, Timeout, NodeLost, Incompatible, SignatureInvalid, EngineUnavailable, InternalError,
+	CrashLoop, Timeout, RegistryUnavailable, NodeLost, Incompatible, SignatureInvalid, EngineUnavailable, InternalError,
 }
 
 // OfVersion reports whether a failure says how the containers of a version behaved on the
@@ -272,8 +275,9 @@ type Heartbeat struct {
 	UptimeSec uint64 `cbor:"5,keyasint,omitempty"`
 	// UnixMillis is the node's clock, in milliseconds since 1970.
 	UnixMillis int64 `cbor:"6,keyasint,omitempty"`
-	// StatusDigest covers what the node last reported of all its deployments, so
-	// that an LO sees whether it missed something.
+	// StatusDigest covers what the node last reported of all its deployments, for people and programs that read along. An LO has no use for
+	// it: it misses nothing, as a report counts once it is in the journal, else the node says it again, and says everything with each connection;
+	// and it could not be compared, as a report may be on its way that the digest covers.
 	StatusDigest uint64 `cbor:"7,keyasint,omitempty"`
 }
 

@@ -30,7 +30,7 @@ type NodeToken struct {
 	ExpiresMillis int64  `cbor:"4,keyasint"`           // when it ends, in milliseconds since 1970
 	Replace       bool   `cbor:"5,keyasint,omitempty"` // a node may take a name over from another one; absent: it may not
 	// MadeMillis is when the CO made it, in milliseconds since 1970. Absent: it is not known, and
-	// the token counts whatever was revoked.
+	// the token is valid in spite of every revocation.
 	MadeMillis int64 `cbor:"6,keyasint,omitempty"`
 }
 

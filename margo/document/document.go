@@ -1,10 +1,9 @@
-// Package document reads a YAML or JSON document that is small, strict and written by
-// people: unknown and duplicate keys, wrong types and placeholders that nobody replaced
-// are problems, each with its path and line, and a reader collects all of them. It
-// knows no kind of document.
+// Package document reads a YAML or JSON document that is small, strict and written by people:
+// unknown and duplicate keys, wrong types and unreplaced placeholders are problems, each with its
+// path and line, and a reader collects all of them. It knows no kind of document.
 //
-// The package does no I/O and starts no goroutine. A Document and its Values belong to
-// one goroutine.
+// The package does no I/O and starts no goroutine. A Document and its Values belong to one
+// goroutine.
 package document
 
 import (

@@ -78,9 +78,9 @@ type ProfileType string
 
 // The profile types. Colony's nodes run Compose.
 const (
-	Helm    ProfileType = "helm"
+	Helm    ProfileType = "helm" // a Helm chart: imported and not run
 	Compose ProfileType = "compose"
-	Custom  ProfileType = "custom"
+	Custom  ProfileType = "custom" // a type of another vendor: imported and not run
 )
 
 // A Profile is one way to deploy an application.

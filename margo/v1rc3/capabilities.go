@@ -133,7 +133,7 @@ func readLabel(v value) any {
 	for _, item := range list {
 		if _, isText := item.(string); isText {
 			texts++
-		} else if _, isNumber := asNumber(item, false); !isNumber {
+		} else if _, isNumber := Number(item, false); !isNumber {
 			v.Report("want a list of texts or of numbers")
 			return x
 		}

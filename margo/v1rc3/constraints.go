@@ -1,5 +1,7 @@
 package v1rc3
 
+import "strings"
+
 // Constraints are a deviceConstraints object: what a device must have.
 type Constraints struct {
 	Capacity *Capacity `json:"capacityRequirements,omitempty" yaml:"capacityRequirements,omitempty"`
@@ -47,12 +49,28 @@ type Operator string
 
 // The operators.
 const (
-	In           Operator = "In"
-	NotIn        Operator = "NotIn"
-	Exists       Operator = "Exists"
-	DoesNotExist Operator = "DoesNotExist"
-	Gt           Operator = "Gt"
-	Lt           Operator = "Lt"
-	ContainsAll  Operator = "ContainsAll"
-	ContainsAny  Operator = "ContainsAny"
+	In           Operator = "In"           // the value is one of the list
+	NotIn        Operator = "NotIn"        // the value is none of the list
+	Exists       Operator = "Exists"       // the key has a value
+	DoesNotExist Operator = "DoesNotExist" // the key has no value
+	Gt           Operator = "Gt"           // the value is greater than the number
+	Lt           Operator = "Lt"           // the value is less than the number
+	ContainsAll  Operator = "ContainsAll"  // the list has all of the values
+	ContainsAny  Operator = "ContainsAny"  // the list has at least one of the values
 )
+
+// String returns the expression in one line.
+func (e Expression) String() string {
+	s := e.Key + " " + string(e.Operator)
+	if len(e.Values) > 0 {
+		s += " " + Text(e.Values)
+	}
+	if e.ItemSelector != nil {
+		parts := make([]string, len(e.ItemSelector.MatchExpressions))
+		for i, item := range e.ItemSelector.MatchExpressions {
+			parts[i] = item.String()
+		}
+		s += " (" + strings.Join(parts, "; ") + ")"
+	}
+	return s
+}

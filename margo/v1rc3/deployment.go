@@ -58,7 +58,7 @@ type Extensions struct {
 	Selector           map[string]string `json:"selector,omitempty" yaml:"selector,omitempty"` // labels that a node must have
 	Replicas           uint32            `json:"replicas,omitempty" yaml:"replicas,omitempty"` // 0: every node that matches
 	Policy             *Policy           `json:"policy,omitempty" yaml:"policy,omitempty"`
-	Rollback           string            `json:"rollback,omitempty" yaml:"rollback,omitempty"` // digest of the content that a person returned to; empty: nobody did
+	Rollback           string            `json:"rollback,omitempty" yaml:"rollback,omitempty"` // digest of the content that a person returned to; empty: none
 	Retry              uint32            `json:"retry,omitempty" yaml:"retry,omitempty"`       // grows each time that a person asks to try a refused version again
 }
 
@@ -70,6 +70,8 @@ type Policy struct {
 	// MinHealthy is how long a version must be up on a node before no later failure ends it.
 	// 0: the node's own.
 	MinHealthy Duration `json:"minHealthy,omitempty" yaml:"minHealthy,omitempty"`
+	// AnyTime has updates carried out outside of the site's maintenance windows, too. Nil: false.
+	AnyTime *bool `json:"anyTime,omitempty" yaml:"anyTime,omitempty"`
 }
 
 // A Duration is a time.Duration that is written as text, such as "1m30s".

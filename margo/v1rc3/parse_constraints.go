@@ -40,10 +40,10 @@ func readCapacity(v value) *Capacity {
 		Memory:  o.Get("memory").Match(memorySize, "a size such as 512Mi (Ki, Mi, Gi)"),
 		Storage: o.Get("storage").Match(storageSize, "a size such as 10Gi (Ki, Mi, Gi, Ti, Pi, Ei)"),
 	}
-	for key, size := range map[string]string{"memory": c.Memory, "storage": c.Storage} {
-		if f := o.Get(key); f.Exists() {
-			if _, ok := ParseSize(size); !ok {
-				f.Report("%q is too large", size)
+	for _, size := range [][2]string{{"memory", c.Memory}, {"storage", c.Storage}} {
+		if f := o.Get(size[0]); f.Exists() {
+			if _, ok := ParseSize(size[1]); !ok {
+				f.Report("%q is too large", size[1])
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func validPointer(s string) bool {
 
 // numeric says whether a value is a number, or a text that is one.
 func numeric(x any) bool {
-	_, ok := asNumber(x, true)
+	_, ok := Number(x, true)
 	return ok
 }
 

@@ -86,11 +86,14 @@ func readExtensions(v value) *Extensions {
 		Retry:              o.Get("retry").Uint32(),
 	}
 	if p := o.Mapping("policy"); !p.Absent() {
-		f := p.Object("attempts", "backoff", "rollback", "minHealthy")
-		e.Policy = &Policy{Attempts: f.Get("attempts").Uint32(), Rollback: f.Get("rollback").Bool()}
-		for key, into := range map[string]*Duration{"backoff": &e.Policy.Backoff, "minHealthy": &e.Policy.MinHealthy} {
-			if v := f.Get(key); v.Exists() {
-				if err := into.UnmarshalText([]byte(v.Text())); err != nil && v.Exists() {
+		f := p.Object("attempts", "backoff", "rollback", "minHealthy", "anyTime")
+		e.Policy = &Policy{Attempts: f.Get("attempts").Uint32(), Rollback: f.Get("rollback").Bool(), AnyTime: f.Get("anyTime").Bool()}
+		for _, span := range []struct {
+			key  string
+			into *Duration
+		}{{"backoff", &e.Policy.Backoff}, {"minHealthy", &e.Policy.MinHealthy}} {
+			if v := f.Get(span.key); v.Exists() {
+				if err := span.into.UnmarshalText([]byte(v.Text())); err != nil && v.Exists() {
 					v.Report("%v", err)
 				}
 			}

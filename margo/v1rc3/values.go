@@ -284,3 +284,22 @@ func plainValue(x any) string {
 	}
 	return ""
 }
+
+// Number returns x as a number; text says whether a text that is one counts.
+func Number(x any, text bool) (float64, bool) {
+	switch n := x.(type) {
+	case float64:
+		return n, true
+	case int64:
+		return float64(n), true
+	case int:
+		return float64(n), true
+	case uint64:
+		return float64(n), true
+	case string:
+		if f, err := strconv.ParseFloat(n, 64); text && err == nil {
+			return f, true
+		}
+	}
+	return 0, false
+}

@@ -26,7 +26,7 @@ func (r *DiagnosticsRequest) Check() error { return checkKey(r.Key) }
 
 // A FilesRequest are the arguments of Files: an archive of the files comes up, as the standard output of a session.
 type FilesRequest struct {
-	// Key is as that of a DiagnosticsRequest.
+	// Key is as in a DiagnosticsRequest.
 	Key []byte `cbor:"1,keyasint" json:"key"`
 	// Paths are absolute paths of files at the node, or patterns of path.Match. The configuration of the node says which may be read.
 	Paths []string `cbor:"2,keyasint" json:"paths"`

@@ -36,7 +36,8 @@ const (
 	MaxPerNode = 128
 	// MaxArgs bounds the encoded arguments of a command, in bytes.
 	MaxArgs = 16 << 10
-	// MaxOutput bounds the output of a result, in bytes; what is longer is cut, and says so. What is larger by its nature is live.
+	// MaxOutput bounds the output of a result, in bytes; longer output is cut, and the result says that. Kinds whose output is
+	// larger are live.
 	MaxOutput = 8 << 10
 	// MaxMessage bounds the message of a result, in bytes.
 	MaxMessage = 1 << 10
@@ -44,12 +45,14 @@ const (
 	MaxFrame = 64 << 10
 	// MaxLifeMillis is the longest time from the issue of a command to its deadline, in milliseconds: 24 hours.
 	MaxLifeMillis = 24 * 60 * 60 * 1000
-	// LeaseMillis is how long a node goes on with something live after a Credit arrived, in milliseconds.
-	LeaseMillis = 15_000
+	// LeaseMillis is how long a node continues a live command after a Credit arrived, in milliseconds. After a failure of
+	// the link for 15 s nothing may arrive for another 15 s, as TCP doubles the time between its attempts (RFC 6298,
+	// section 5.5). The last Credit is some seconds old when the link fails.
+	LeaseMillis = 40_000
 )
 
 // A Command is the payload of a statement of kind sign.Command, by a signing key of the CO. A receiver executes an id at
-// most once, whatever arrives.
+// most once, even if it arrives several times.
 type Command struct {
 	V  uint16 `cbor:"0,keyasint"` // protocol version, see protocol.Version
 	ID ID     `cbor:"1,keyasint"` // see ID
@@ -71,11 +74,11 @@ type Command struct {
 	DeadlineMillis int64 `cbor:"9,keyasint"`
 	// Budget bounds what the execution may send live, in bytes. Absent: the default of the kind.
 	Budget uint64 `cbor:"10,keyasint,omitempty"`
-	// Actor is who asked, for the log of the node. Absent: the CO does without tokens.
+	// Actor is the caller at the CO, for the log of the node. Absent: the CO does without tokens.
 	Actor string `cbor:"11,keyasint,omitempty"`
 }
 
-// Check returns what is wrong with a command, whoever made it.
+// Check returns what is wrong with a command. It does not trust the sender.
 func (c *Command) Check() error {
 	if _, err := ParseID(string(c.ID)); err != nil {
 		return err
@@ -123,8 +126,8 @@ func Sign(s *sign.Signer, c *Command) ([]byte, error) {
 	return s.Sign(sign.Command, protocol.Marshal(c))
 }
 
-// Open checks the statement of a command for a site, and returns it. What it returns passes Check; whether a node is meant is left to
-// the caller, who knows its labels.
+// Open checks the statement of a command for a site, and returns it. What it returns passes Check; the caller checks whether its node
+// is meant, as it knows the labels.
 func Open(t sign.Trust, site protocol.SiteID, statement []byte) (*Command, error) {
 	b, err := t.Verify(sign.Command, statement)
 	if err != nil {
@@ -165,7 +168,7 @@ func Unmarshal(b []byte, m Message) error {
 	return nil
 }
 
-// Envelope is what CO and LO publish: a command as the CO signed it, retained. An empty payload takes the command back: what has
+// Envelope is what CO and LO publish: a command as the CO signed it, retained. An empty payload cancels the command: what has
 // not begun does not begin.
 type Envelope struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see protocol.Version
@@ -187,7 +190,7 @@ const (
 	Failed  State = "failed"  // it did not; Code says why
 	Refused State = "refused" // it did not begin, and never will; Code says why
 	Expired State = "expired" // its deadline passed before it began
-	Unknown State = "unknown" // it began, and the agent ended before it did: nobody can know how far it came
+	Unknown State = "unknown" // it began, and the agent ended before the command did: how far it came is unknown
 )
 
 // Ended reports whether nothing follows the state.
@@ -232,8 +235,8 @@ type Result struct {
 
 func (m *Result) version() uint16 { return m.V }
 
-// Taken is what an LO reports once it has written down which nodes are meant, or that it refuses the command.
-type Taken struct {
+// Received is what an LO reports once it has written down which nodes are meant, or that it refuses the command.
+type Received struct {
 	V  uint16 `cbor:"0,keyasint"` // protocol version, see protocol.Version
 	ID ID     `cbor:"1,keyasint"` // that of the command
 	// Nodes is how many nodes are meant; each sends results. Absent: none is.
@@ -244,7 +247,7 @@ type Taken struct {
 	Message string `cbor:"4,keyasint,omitempty"`
 }
 
-func (m *Taken) version() uint16 { return m.V }
+func (m *Received) version() uint16 { return m.V }
 
 // A Frame is a piece of what a command sends live, such as lines of a log. Frames are not kept: what the receiver cannot take is left out and
 // counted.
@@ -267,9 +270,10 @@ type Frame struct {
 	// Code and Message say why it ended, as those of a Result. Absent: nothing is wrong.
 	Code    Code   `cbor:"8,keyasint,omitempty"`
 	Message string `cbor:"9,keyasint,omitempty"` // see Code. Absent: nothing is wrong.
-	// TotalItems and TotalBytes count what the node has had to send for the command up to and with this frame, also what was left out or
-	// lost on any way: what a receiver misses is exact by them, whoever begins to number anew. A frame without data has them to say so
-	// alone. Absent: nothing, or an agent or LO that does not count; what was lost is at least what LostItems and Seq say.
+	// TotalItems and TotalBytes count what the node has produced for the command up to and including this frame, also what was left out
+	// or lost on any way. They tell a receiver exactly how much it misses, even if a sender began a new numbering. A frame without data
+	// carries only these counts. Absent: nothing, or an agent or LO that does not count; then at least what LostItems and Seq say was
+	// lost.
 	TotalItems uint64 `cbor:"10,keyasint,omitempty"`
 	TotalBytes uint64 `cbor:"11,keyasint,omitempty"` // see TotalItems, in bytes of Data. Absent: nothing, or it is not counted.
 }
@@ -282,13 +286,13 @@ const levels = 16
 // FirstItem returns the length of the first item of the Data of a Frame, in bytes; 0 where it does not begin with one.
 func FirstItem(data []byte) int { return items.First(data, levels) }
 
-// Credit goes down from who reads something live, every few seconds: it lets the node send, and says that somebody still reads. A node that hears
-// none for LeaseMillis ends.
+// Credit goes from the reader of a live command down to the node, every few seconds: it lets the node send, and says that the output is still
+// read. A node that receives none for LeaseMillis ends the command.
 type Credit struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see protocol.Version
 	// Bytes is how much data the node may have sent since it began, in bytes, all in all. A lower number than before means nothing.
 	Bytes uint64 `cbor:"1,keyasint"`
-	// End says that nobody reads any more. Absent: somebody does.
+	// End says that the output is no longer read. Absent: it is read.
 	End bool `cbor:"2,keyasint,omitempty"`
 }
 
@@ -302,8 +306,8 @@ type TimeAsk struct {
 
 func (m *TimeAsk) version() uint16 { return m.V }
 
-// Time answers a TimeAsk. The time at the CO, when the answer arrives, is at least UnixMillis, and at most UnixMillis and what has passed since the
-// question, on a clock that runs while the machine sleeps (CLOCK_BOOTTIME): so a receiver knows that a deadline has not passed, whatever its own clock says.
+// Time answers a TimeAsk. When the answer arrives, the time at the CO is between UnixMillis and UnixMillis plus the time since the question, measured by a
+// clock that runs while the machine sleeps (CLOCK_BOOTTIME). So a receiver knows that a deadline has not passed, even if its own clock is wrong.
 type Time struct {
 	V     uint16 `cbor:"0,keyasint"` // protocol version, see protocol.Version
 	Nonce uint64 `cbor:"1,keyasint"` // that of the question

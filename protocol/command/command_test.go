@@ -27,7 +27,7 @@ func whole() map[string]any {
 		"command":       c,
 		"envelope":      Envelope{1, []byte{1}, []byte{2}},
 		"result":        Result{1, id, "gw-1", Failed, ExecutionFailed, "m", "o", true, 5, true},
-		"taken":         Taken{1, id, 2, NoNode, "m"},
+		"received":      Received{1, id, 2, NoNode, "m"},
 		"frame":         Frame{1, 7, "gw-1", 1, protocol.Marshal(LogLine{Text: "a"}), 3, 300, true, BudgetUsed, "m", 11, 900},
 		"credit":        Credit{1, 65536, true},
 		"time-ask":      TimeAsk{1, 1 << 60},
@@ -88,7 +88,7 @@ func TestSchema(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("; The messages of commands, of Colony's wire protocol, version 1 (RFC 8610). Written from the Go\n; types by their test; docs/protocol.md says what they mean and on which topics they go.\n")
 	done := map[reflect.Type]bool{}
-	for _, m := range []any{Command{}, Envelope{}, Result{}, Taken{}, Frame{}, Credit{}, TimeAsk{}, Time{}, Subject{}, NetworkCheck{}, LogRequest{}, LogLine{}, Restriction{}, ExecRequest{}, ForwardRequest{}, DiagnosticsRequest{}, FilesRequest{}, Segment{}, Record{}} {
+	for _, m := range []any{Command{}, Envelope{}, Result{}, Received{}, Frame{}, Credit{}, TimeAsk{}, Time{}, Subject{}, NetworkCheck{}, LogRequest{}, LogLine{}, Restriction{}, ExecRequest{}, ForwardRequest{}, DiagnosticsRequest{}, FilesRequest{}, Segment{}, Record{}} {
 		schematest.Write(&b, reflect.TypeOf(m), done)
 	}
 	for name, m := range whole() {
@@ -159,7 +159,7 @@ func TestMeans(t *testing.T) {
 	}
 }
 
-// key returns a signer that is always the same, and who trusts it. It protects nothing.
+// key returns a signer that is always the same, and its trust. It protects nothing.
 func key(t *testing.T) (*sign.Signer, sign.Trust) {
 	t.Helper()
 	make := func(seed byte) *sign.Signer {

@@ -7,7 +7,7 @@ type ForwardRequest struct {
 	Subject
 	// Port is the TCP port at which the container listens.
 	Port uint16 `cbor:"4,keyasint" json:"port"`
-	// Key is as that of an ExecRequest.
+	// Key is as in an ExecRequest.
 	Key []byte `cbor:"5,keyasint" json:"key"`
 }
 

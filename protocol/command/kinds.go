@@ -62,7 +62,7 @@ func Definitions() []Definition {
 		{Kind: Inventory, About: "look at the machine again and report it", Repeatable: true, Limit: time.Minute},
 		{Kind: Check, About: "try to reach an address from the node: by name, by ping or by a connection", Repeatable: true, Limit: 2 * time.Minute},
 		{Kind: Logs, About: "read or follow the log of a container", Repeatable: true, Live: true, Budget: 1 << 30, Limit: 12 * time.Hour},
-		{Kind: Exec, About: "run a program in a container, with somebody at it", Live: true, Budget: 1 << 30, Limit: 12 * time.Hour},
+		{Kind: Exec, About: "run a program in a container, interactively", Live: true, Budget: 1 << 30, Limit: 12 * time.Hour},
 		{Kind: Forward, About: "forward connections to a port of a container", Live: true, Budget: 1 << 30, Limit: 12 * time.Hour},
 		{Kind: Diagnose, About: "collect what the node knows of itself", Live: true, Budget: collectBudget, Limit: 12 * time.Hour},
 		{Kind: Files, About: "collect files of the node that its configuration names", Live: true, Budget: collectBudget, Limit: 12 * time.Hour},
@@ -263,7 +263,8 @@ func (r *LogRequest) Check() error {
 type Restriction struct {
 	// Reason is why, for people.
 	Reason string `cbor:"1,keyasint" json:"reason"`
-	// ForMillis is for how long from the issue of the command on, in milliseconds. Absent: until somebody ends it.
+	// ForMillis is how long it lasts from the issue of the command on, in milliseconds. Absent: until a person
+	// ends it.
 	ForMillis uint64 `cbor:"2,keyasint,omitempty" json:"forMillis,omitempty"`
 	// Force says of Drain that replicas with volumes or devices move, too: the volumes stay behind on the node. Absent: they stay.
 	Force bool `cbor:"3,keyasint,omitempty" json:"force,omitempty"`
@@ -280,8 +281,8 @@ func (r *Restriction) Check() error {
 // A LogLine is an item of the frames of Logs: a line, or where Lost is set, a gap before the next one.
 type LogLine struct {
 	// Component and Container are whose line it is.
-	Component string `cbor:"1,keyasint,omitempty" json:"component,omitempty"` // Absent: as that of the item before it in the frame.
-	Container string `cbor:"2,keyasint,omitempty" json:"container,omitempty"` // Absent: as that of the item before it in the frame.
+	Component string `cbor:"1,keyasint,omitempty" json:"component,omitempty"` // Absent: that of the item before it in the frame.
+	Container string `cbor:"2,keyasint,omitempty" json:"container,omitempty"` // Absent: that of the item before it in the frame.
 	// Stream is stdout or stderr. Absent: not known, as they are one.
 	Stream string `cbor:"3,keyasint,omitempty" json:"stream,omitempty"`
 	// UnixMillis is when the node read or wrote it, by its clock, in milliseconds since 1970. Absent: not known.
@@ -318,10 +319,10 @@ const (
 	Busy                 Code = "busy"                  // as many commands are under way as the node allows
 	TimedOut             Code = "timed_out"             // the execution took longer than the kind allows
 	Interrupted          Code = "interrupted"           // the agent ended while it was under way
-	Withdrawn            Code = "withdrawn"             // the operator took it back before it began
+	Cancelled            Code = "cancelled"             // the operator cancelled it before it began
 	NodeAway             Code = "node_away"             // the node did not connect before the deadline
 	NoNode               Code = "no_node"               // the site has no node that is meant
-	NotFollowed          Code = "not_followed"          // nobody renewed the lease of what it sent live
+	NotFollowed          Code = "not_followed"          // the lease of its output was not renewed
 	BudgetUsed           Code = "budget_used"           // it sent as much as it was allowed to
 	ExecutionFailed      Code = "execution_failed"      // what was done failed; the message says how
 )
@@ -336,5 +337,5 @@ func (c Code) Label() string {
 
 // Codes are all of them, in their order.
 func Codes() []Code {
-	return []Code{UnknownKind, BadSignature, NotMeant, BadArguments, DeadlineUnverifiable, IssuedBeforeAgent, NoSuchSubject, Forbidden, Busy, TimedOut, Interrupted, Withdrawn, NodeAway, NoNode, NotFollowed, BudgetUsed, ExecutionFailed}
+	return []Code{UnknownKind, BadSignature, NotMeant, BadArguments, DeadlineUnverifiable, IssuedBeforeAgent, NoSuchSubject, Forbidden, Busy, TimedOut, Interrupted, Cancelled, NodeAway, NoNode, NotFollowed, BudgetUsed, ExecutionFailed}
 }

@@ -7,15 +7,16 @@ import (
 	"github.com/colonyfleet/colony/protocol/sign"
 )
 
-// A Reader reads the commands of a site, and checks who signed them. It is for one goroutine at a time.
+// A Reader reads the commands of a site, and checks their signatures. It is for one goroutine at a
+// time.
 type Reader struct {
 	site    protocol.SiteID
 	trust   sign.Trust
 	checked bool
 }
 
-// NewReader returns the Reader of a receiver that believes the root key of the fleet's key sets. Nil is the mode of development: who
-// signed a command is not checked.
+// NewReader returns the Reader of a receiver that trusts the root key of the fleet's key sets. Nil is the mode of development:
+// signatures of commands are not checked.
 func NewReader(site protocol.SiteID, root ed25519.PublicKey) (*Reader, error) {
 	if root == nil {
 		return &Reader{site: site}, nil
@@ -48,8 +49,8 @@ func (r *Reader) KeySet() []byte {
 	return r.trust.KeySet()
 }
 
-// Read reads an encoded Envelope. It follows its key set where that is a later one; newer says so. The error is a sign.Refusal, or of kind
-// Invalid for bytes that are no Envelope.
+// Read reads an encoded Envelope. If its key set is a later one, the Reader adopts it, and newer is true. The error is a sign.Refusal, or
+// of kind Invalid for bytes that are no Envelope.
 func (r *Reader) Read(envelope []byte) (c *Command, newer bool, err error) {
 	var m Envelope
 	if err := Unmarshal(envelope, &m); err != nil {

@@ -84,10 +84,12 @@ func (m *Segment) signed(id ID) []byte {
 	return append([]byte(segmentContext+string(id)+"\x00"), protocol.Marshal(&rest)...)
 }
 
-// Sign signs a segment of a session, by the private key of ExecRequest.Key. Who is between CO and node can then hold back what is typed, and not type.
+// Sign signs a segment of a session, by the private key of ExecRequest.Key. So an attacker between CO and node can withhold input, but cannot forge
+// it.
 func (m *Segment) Sign(id ID, key ed25519.PrivateKey) { m.Signature = ed25519.Sign(key, m.signed(id)) }
 
-// Verify reports whether the CO signed a segment for a session. That it came before is no matter: its Offset says so.
+// Verify reports whether the CO signed a segment for a session. It accepts a segment that was sent before: its Offset
+// makes the receiver ignore it.
 func (m *Segment) Verify(id ID, key []byte) bool {
 	return len(key) == ed25519.PublicKeySize && ed25519.Verify(key, m.signed(id), m.Signature)
 }
@@ -102,8 +104,8 @@ const (
 	Resize   RecordKind = "resize" // Columns and Rows are the size of its terminal now
 	Signal   RecordKind = "signal" // Name is a signal for it, such as INT
 
-	// Dial opens the connection Channel to a port that is forwarded, whose data are Stdin down and Stdout up, each with an StdinEnd where nothing
-	// follows; Closed, up or down, says that it has ended, and with Name why.
+	// Dial opens the connection Channel to a forwarded port. Its data are Stdin down and Stdout up, each closed by a StdinEnd. Closed, up or
+	// down, ends the connection; Name says why.
 	Dial   RecordKind = "dial"
 	Closed RecordKind = "closed"
 

@@ -14,24 +14,24 @@ import (
 // The bounds of a site's rules. They keep a desired state small, the search for
 // the rule of a message short, and every number within what the tiers compute with.
 const (
-	MaxRules       = 64
-	MaxTopics      = 64   // of one rule
-	MaxTopicBytes  = 1024 // of a filter or a prefix
-	MaxLevels      = 64   // of a filter or a prefix
-	MinQueueBytes  = 64 << 10
-	MaxQueueBytes  = 1 << 40
-	MinBatchBytes  = 1 << 10
-	MaxBatchBytes  = 1 << 20 // so that a batch fits into a message in any case
-	MaxBatchMillis = uint32(time.Hour / time.Millisecond)
-	MaxMillis      = uint64(10 * 365 * 24 * time.Hour / time.Millisecond)
-	MaxFieldBytes  = 256
+	MaxRules       = 64                                                   // rules of a site
+	MaxTopics      = 64                                                   // of one rule
+	MaxTopicBytes  = 1024                                                 // of a filter or a prefix
+	MaxLevels      = 64                                                   // of a filter or a prefix
+	MinQueueBytes  = 64 << 10                                             // the least bound of a queue, in bytes
+	MaxQueueBytes  = 1 << 40                                              // the greatest bound of a queue, in bytes
+	MinBatchBytes  = 1 << 10                                              // the least bound of a batch, in bytes
+	MaxBatchBytes  = 1 << 20                                              // so that a batch fits into a message in any case
+	MaxBatchMillis = uint32(time.Hour / time.Millisecond)                 // the longest wait for a batch, in milliseconds: an hour
+	MaxMillis      = uint64(10 * 365 * 24 * time.Hour / time.Millisecond) // the longest time in a rule, in milliseconds: ten years
+	MaxFieldBytes  = 256                                                  // the longest text of a field, in bytes
 )
 
-// Validate returns every fault of a site's rules, each naming the rule and the
-// field; the fields have the names of a site file. It returns nil where there is none.
+// Validate returns every fault of a site's rules, each naming the rule and the field; the fields
+// have the names of a site file. It returns nil where there is none.
 //
-// QoS may be 0 to 2. Between the tiers a message is carried at least once whatever
-// it says; with QoS 2 a broker hands it to its own subscribers exactly once.
+// QoS may be 0 to 2. Between the tiers each message is carried at least once, with every QoS; with
+// QoS 2 a broker delivers it to its own subscribers exactly once.
 func Validate(rules []protocol.DataRule) []error {
 	var c check
 	if len(rules) > MaxRules {

@@ -31,9 +31,9 @@ var (
 // A Fault is what is wrong with one account. Field is as the site's file names it, with the index in a
 // list.
 type Fault struct {
-	Index   int
+	Index   int // of the account in the list
 	Field   string
-	Message string
+	Message string // what is wrong, and what is wanted
 }
 
 // Error implements error.
@@ -59,12 +59,15 @@ func Validate(list []protocol.DeviceAccount) (faults []Fault) {
 				bad("clientIDs"+field, "%q: want a client id of up to %d bytes without @, not beginning with $; * stands for any characters", s, maxBytes)
 			}
 		}, func() { bad("clientIDs", "%d of them: an account has at most %d", len(d.ClientIDs), maxList) })
-		for name, filters := range map[string][]string{"publish": d.Publish, "subscribe": d.Subscribe} {
-			each(filters, func(field, s string) {
+		for _, of := range []struct {
+			name    string
+			filters []string
+		}{{"publish", d.Publish}, {"subscribe", d.Subscribe}} {
+			each(of.filters, func(field, s string) {
 				if !isFilter(s) {
-					bad(name+field, "%q: want an MQTT topic filter of up to %d bytes that does not begin with $, such as line1/#", s, maxBytes)
+					bad(of.name+field, "%q: want an MQTT topic filter of up to %d bytes that does not begin with $, such as line1/#", s, maxBytes)
 				}
-			}, func() { bad(name, "%d of them: an account has at most %d", len(filters), maxList) })
+			}, func() { bad(of.name, "%d of them: an account has at most %d", len(of.filters), maxList) })
 		}
 		switch cost := bcryptHash.FindStringSubmatch(d.Bcrypt); {
 		case (len(d.SHA256) == 0) == (d.Bcrypt == ""):
@@ -102,8 +105,9 @@ func isFilter(s string) bool {
 	return true
 }
 
-// MayUse reports whether the account may have a client id at the broker of a site. Those of the site's
-// nodes and of Colony's own clients nobody else may have, whatever the patterns say.
+// MayUse reports whether the account may use a client id at the broker of a site. The ids of the
+// site's nodes and of Colony's own clients are reserved, even if a pattern of the account matches
+// them.
 func MayUse(d *protocol.DeviceAccount, site protocol.SiteID, clientID string) bool {
 	if strings.Contains(clientID, "@") || strings.HasSuffix(clientID, "."+string(site)) || clientID == string(site) {
 		return false

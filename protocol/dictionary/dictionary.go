@@ -1,6 +1,7 @@
-// Package dictionary is Compression Dictionary Transport (RFC 9842) for what sites fetch from the CO: a client names content that it has by its SHA-256, and the
-// server answers with what is other in the new content, as a Zstandard frame (RFC 8878) that was compressed with the old content as its dictionary. So a change of one
-// deployment of a hundred costs the link a few hundred bytes, and what arrives is whole: the receiver verifies it by its digest, as it does without.
+// Package dictionary is Compression Dictionary Transport (RFC 9842) for what sites fetch from the CO. A client names content that it has by its SHA-256, and
+// the server answers with the difference to the new content: a Zstandard frame (RFC 8878) that was compressed with the old content as its dictionary. So a
+// change of one deployment of a hundred costs the link a few hundred bytes. The receiver restores the whole content and verifies it by its digest, as it does
+// without a dictionary.
 //
 // The package is pure; its functions may be called concurrently.
 package dictionary
@@ -26,7 +27,7 @@ const (
 	Vary = "Accept-Encoding, Available-Dictionary"
 	// Limit bounds a dictionary, in bytes.
 	Limit = protocol.MaxMessage
-	// maxDecoded bounds the window and the content of a body, in bytes: a server may use a window of up to 8 MB whatever the content is (RFC 9842, section 5).
+	// maxDecoded bounds the window and the content of a body, in bytes: a server may use a window of up to 8 MB for content of any size (RFC 9842, section 5).
 	maxDecoded = 16 << 20
 	// fewBytes is up to where a dictionary takes the fast way, in bytes.
 	fewBytes = 128 << 10

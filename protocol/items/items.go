@@ -4,9 +4,9 @@ package items
 
 import "encoding/binary"
 
-// Count returns how many maps and elements of arrays b has, each once, as far as it is well-formed
-// and no deeper than levels: its items follow each other, whatever they are in (RFC 8949, section 3).
-// A null counts too: in the place of a structure it becomes an empty one.
+// Count returns how many maps and elements of arrays b has, as far as it is well-formed and no deeper
+// than levels. It scans the items in their order, without recursion (RFC 8949, section 3). A null
+// counts too: in the place of a structure it becomes an empty one.
 func Count(b []byte, levels int) (n int) {
 	const text, array, mapping, tag = 3, 4, 5, 6 // major types; below text are integers and bytes
 	type level struct {

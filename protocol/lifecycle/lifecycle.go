@@ -1,7 +1,6 @@
-// Package lifecycle is the life of one deployment on one node: its states, who
-// may move it from one to the next, and nothing else. All tiers use this one
-// table: EN and LO refuse to emit a move that is not in it, and CO refuses to
-// record one.
+// Package lifecycle is the life of one deployment on one node: its states, and which tier may move
+// it from one to the next. All tiers use this one table: EN and LO refuse to emit a transition that
+// is not in it, and the CO refuses to record one.
 package lifecycle
 
 import (
@@ -55,8 +54,8 @@ type Actor string
 
 // The actors. CO makes none: it records.
 const (
-	LO Actor = "LO"
-	EN Actor = "EN"
+	LO Actor = "LO" // the local orchestrator
+	EN Actor = "EN" // the agent of a node
 )
 
 // A Transition is one line of the table.

@@ -20,7 +20,7 @@ func whole() Report {
 	return Report{
 		V:            1,
 		Restrictions: []Restriction{{Drain, "new disk", "anna", "0123456789abcdef0123456789abcdef", 1700000000000, 7200000, 1700007200000, true}},
-		Waits:        []Wait{{"hello", "no other node can run it"}},
+		Waits:        []Wait{{"hello", "no other node can run it", 1700007200000, true}},
 		Change:       &Change{"drain", "new disk", "anna", true, "0123456789abcdef0123456789abcdef"},
 	}
 }

@@ -1,8 +1,8 @@
-// Package session makes, of messages that may get lost, two directions of bytes that arrive whole and in their order: what a person types at a
-// program in a container, and what that program answers. The messages are command.Segments, the bytes command.Records.
+// Package session carries two byte streams over messages that may get lost, complete and in order: what a person types to a program in a container,
+// and what the program answers. The messages are command.Segments, the bytes command.Records.
 //
-// It decides like TCP (RFC 9293, RFC 6298), with two differences: a message that arrives is whole, so that nothing is summed up again; and messages
-// overtake no others, so that a receiver leaves out what does not follow what it has. The package is pure.
+// It decides like TCP (RFC 9293, RFC 6298), with two differences: a message arrives whole or not at all, so that no checksum is needed; and
+// messages do not overtake each other, so that a receiver drops data that does not follow what it has. The package is pure.
 package session
 
 import (
@@ -75,7 +75,7 @@ func (s *Sender) End() uint64 { return s.base + uint64(len(s.data)) }
 
 // Next returns the next piece to send, of at most so many bytes; none where there is none yet. It is valid until the next call of the Sender.
 func (s *Sender) Next(now time.Time, most int) (offset uint64, data []byte) {
-	if s.next > s.base && !now.Before(s.due) { // lost, or so late that it counts as that: begin again with one piece
+	if s.next > s.base && !now.Before(s.due) { // the window timed out: resend from base, one piece at a time
 		s.next, s.window, s.timed = s.base, most, 0
 		s.tries++
 	}
@@ -134,8 +134,8 @@ type Receiver struct{ next uint64 }
 // Next returns up to where the direction has arrived.
 func (r *Receiver) Next() uint64 { return r.next }
 
-// Take returns what is new in a piece; nothing where it came before, or where what precedes it is missing.
-func (r *Receiver) Take(offset uint64, data []byte) []byte {
+// Accept returns what is new in a piece; nothing where it came before, or where what precedes it is missing.
+func (r *Receiver) Accept(offset uint64, data []byte) []byte {
 	end := offset + uint64(len(data))
 	if offset > r.next || end <= r.next || end < offset {
 		return nil

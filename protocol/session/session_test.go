@@ -51,7 +51,7 @@ func TestWhole(t *testing.T) {
 				}
 			}
 			for len(down) > 0 && !down[0].at.After(now) {
-				got = append(got, r.Take(down[0].offset, down[0].data)...)
+				got = append(got, r.Accept(down[0].offset, down[0].data)...)
 				if !lost() {
 					up = append(up, message{offset: r.Next(), at: now.Add(way)})
 				}

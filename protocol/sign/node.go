@@ -71,7 +71,7 @@ func CheckNode(key crypto.PublicKey, site protocol.SiteID, message []byte) error
 	if s.Site != site {
 		return refuse(WrongSite, "the desired state of node %s is signed for site %q, this is site %q", m.Node, s.Site, site)
 	}
-	var fields protocol.Fields
+	var fields Fields
 	if err := protocol.Unmarshal(message, &fields); err != nil {
 		return err
 	}

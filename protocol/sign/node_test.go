@@ -91,7 +91,7 @@ func TestNode(t *testing.T) {
 		}
 	}
 	// A field that this release does not know is covered, too.
-	var fields protocol.Fields
+	var fields Fields
 	if err := protocol.Unmarshal(protocol.Marshal(&signed), &fields); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ const (
 	WrongSite Reason = "wrong_site"
 	// WrongNode: it is signed for other nodes.
 	WrongNode Reason = "wrong_node"
-	// Mismatch: what came with the statement is not what it says.
+	// Mismatch: the content does not match the signed digest.
 	Mismatch Reason = "mismatch"
 	// Stale: the receiver has followed a later statement about the same.
 	Stale Reason = "stale"

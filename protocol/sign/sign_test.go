@@ -182,7 +182,7 @@ func TestSiteOfALaterRelease(t *testing.T) {
 	}
 }
 
-// TestRefusals changes a signed message in each way that somebody between CO and site can.
+// TestRefusals changes a signed message in each way that an attacker between CO and site can.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	root, key, stranger := signer(t, 1), signer(t, 2), signer(t, 3)
@@ -427,8 +427,8 @@ func FuzzSite(f *testing.F) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestTooLargeIsNamed checks that an entry which nobody would take is not signed, and that the error
-// says of which deployment it is: it holds up its whole site.
+// TestTooLargeIsNamed checks that an entry which no receiver would accept is not signed, and that
+// the error says of which deployment it is: it holds up its whole site.
 func TestTooLargeIsNamed(t *testing.T) {
 	t.Parallel()
 	m := protocol.SiteDesired{V: 1, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: 1}, Deployments: []protocol.SiteEntry{
@@ -443,7 +443,7 @@ func TestTooLargeIsNamed(t *testing.T) {
 	}
 }
 
-// TestRevocations checks who is believed about revoked keys, and that a full list has room.
+// TestRevocations checks which keys may revoke, and that a full list has room.
 func TestRevocations(t *testing.T) {
 	t.Parallel()
 	root, key, other := signer(t, 1), signer(t, 2), signer(t, 3)

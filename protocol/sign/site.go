@@ -61,7 +61,7 @@ type part struct {
 	// Site is the site of the message.
 	Site protocol.SiteID `cbor:"1,keyasint"`
 	// Fields are those of the entry, removal or purge without its signature.
-	Fields protocol.Fields `cbor:"2,keyasint"`
+	Fields Fields `cbor:"2,keyasint"`
 }
 
 // Site signs a whole SiteDesired: it fills in the signature of each entry, tombstone and
@@ -108,13 +108,13 @@ func (s *Signer) Site(m *protocol.SiteDesired, earlier *Signatures) (err error) 
 
 // headDigest returns the digest of a whole SiteDesired that its head has.
 func headDigest(message []byte) (protocol.Digest, error) {
-	var fields protocol.Fields
+	var fields Fields
 	if err := protocol.Unmarshal(message, &fields); err != nil {
 		return "", err
 	}
 	fields = fields.Without(keyHead, keyKeySet)
 	if raw, ok := fields[keyDeployments]; ok {
-		var entries []protocol.Fields
+		var entries []Fields
 		if err := protocol.Unmarshal(raw, &entries); err != nil {
 			return "", err
 		}
@@ -165,7 +165,7 @@ func (t Trust) Site(message []byte) (protocol.SiteDesired, error) {
 // parts replaces the signature of each part of m by what statement returns for it and
 // for the payload that it is over.
 func parts(message []byte, m *protocol.SiteDesired, statement func(kind Kind, signature, payload []byte) ([]byte, error)) error {
-	var fields protocol.Fields
+	var fields Fields
 	if err := protocol.Unmarshal(message, &fields); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func parts(message []byte, m *protocol.SiteDesired, statement func(kind Kind, si
 		if !ok {
 			continue
 		}
-		var parts []protocol.Fields
+		var parts []Fields
 		if err := protocol.Unmarshal(raw, &parts); err != nil {
 			return err
 		}

@@ -113,8 +113,9 @@ func (t Trust) Follow(statement []byte) (Trust, error) {
 	return next, nil
 }
 
-// successor returns the root key that has signed a key set, by the id that this names: that of t, or one that followed it by
-// the Root statements in the key set. Each of those is checked, and the key set itself by who asks.
+// successor returns the root key that has signed a key set, found by the key id in its header: the root of t, or a later
+// root that the Root statements in the key set lead to. successor checks each of these statements; the caller checks the key
+// set itself.
 func (t Trust) successor(m *cose.Sign1Message) (ed25519.PublicKey, error) {
 	root := t.root
 	var k Keys

@@ -37,6 +37,8 @@ type Position struct {
 // A Gap is what a sender declared as lost.
 type Gap struct {
 	Lost uint64 // records, of the epoch that is followed now
+	// AtMost is set where the receiver may have some of those, as records of an epoch before.
+	AtMost bool
 	// NewEpoch is set where the sender gave up an epoch for this one. What that one
 	// held after the sequence After is lost too; how much it was is not known.
 	NewEpoch bool
@@ -47,7 +49,14 @@ type Gap struct {
 // records and for one of them, such as journal and event.
 func (g Gap) Message(holder, record string) string {
 	if g.NewEpoch {
-		return fmt.Sprintf("the site began a new %s: what the old one held after %s %d is lost, and %d of the new", holder, record, g.After, g.Lost)
+		text := fmt.Sprintf("the site began a new %s: what the old one held after %s %d is lost", holder, record, g.After)
+		switch {
+		case g.Lost == 0:
+			return text
+		case g.AtMost:
+			return fmt.Sprintf("%s, and at most %d of the new", text, g.Lost)
+		}
+		return fmt.Sprintf("%s, and %d of the new", text, g.Lost)
 	}
 	return fmt.Sprintf("%d %ss will never arrive", g.Lost, record)
 }
@@ -96,15 +105,21 @@ func (p *Position) Follow(b protocol.Batch, n int) Advance {
 // adopt retires the epoch for that of the batch.
 func (p *Position) adopt(b protocol.Batch) *Gap {
 	var g *Gap
+	have := uint64(0) // of the new epoch
 	switch {
+	case p.Epoch != "" && b.Previous.Epoch == p.Epoch:
+		have = min(p.Seq, b.Previous.Through)
+		g = &Gap{Lost: b.Trimmed - min(have, b.Trimmed), NewEpoch: true, After: max(p.Seq, b.Previous.Through)}
 	case p.Epoch != "":
-		g = &Gap{Lost: b.Trimmed, NewEpoch: true, After: p.Seq}
-		p.Retired = append(slices.Clip(p.Retired), p.Epoch)
-		p.Retired = p.Retired[max(0, len(p.Retired)-maxRetired):]
+		g = &Gap{Lost: b.Trimmed, AtMost: b.Trimmed > 0, NewEpoch: true, After: p.Seq}
 	case b.Trimmed > 0:
 		g = &Gap{Lost: b.Trimmed}
 	}
-	p.Epoch, p.Seq = b.Epoch, b.Trimmed
+	if p.Epoch != "" {
+		p.Retired = append(slices.Clip(p.Retired), p.Epoch)
+		p.Retired = p.Retired[max(0, len(p.Retired)-maxRetired):]
+	}
+	p.Epoch, p.Seq = b.Epoch, max(b.Trimmed, have)
 	return g
 }
 

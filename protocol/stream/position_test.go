@@ -47,7 +47,11 @@ func TestGap(t *testing.T) {
 		"loss":              {stream.Position{Epoch: "b", Seq: 5}, protocol.Batch{Epoch: "b", First: 9, Trimmed: 8}, &stream.Gap{Lost: 3}},
 		"new stream":        {stream.Position{}, protocol.Batch{Epoch: "b", First: 1}, nil},
 		"new stream, later": {stream.Position{}, protocol.Batch{Epoch: "b", First: 3, Trimmed: 2}, &stream.Gap{Lost: 2}},
-		"new epoch":         {stream.Position{Epoch: "b", Seq: 5}, protocol.Batch{Epoch: "c", First: 3, Trimmed: 2}, &stream.Gap{Lost: 2, NewEpoch: true, After: 5}},
+		"new epoch":         {stream.Position{Epoch: "b", Seq: 5}, protocol.Batch{Epoch: "c", First: 3, Trimmed: 2}, &stream.Gap{Lost: 2, AtMost: true, NewEpoch: true, After: 5}},
+		"of another epoch":  {stream.Position{Epoch: "b", Seq: 5}, protocol.Batch{Epoch: "c", First: 3, Trimmed: 2, Previous: protocol.PreviousEpoch{Epoch: "a", Through: 9}}, &stream.Gap{Lost: 2, AtMost: true, NewEpoch: true, After: 5}},
+		"of what it has":    {stream.Position{Epoch: "b", Seq: 5}, protocol.Batch{Epoch: "c", First: 3, Trimmed: 2, Previous: protocol.PreviousEpoch{Epoch: "b", Through: 9}}, &stream.Gap{NewEpoch: true, After: 9}},
+		"less than it has":  {stream.Position{Epoch: "b", Seq: 5}, protocol.Batch{Epoch: "c", First: 3, Trimmed: 2, Previous: protocol.PreviousEpoch{Epoch: "b", Through: 4}}, &stream.Gap{NewEpoch: true, After: 5}},
+		"more was trimmed":  {stream.Position{Epoch: "b", Seq: 5}, protocol.Batch{Epoch: "c", First: 9, Trimmed: 8, Previous: protocol.PreviousEpoch{Epoch: "b", Through: 9}}, &stream.Gap{Lost: 3, NewEpoch: true, After: 9}},
 	} {
 		if diff := cmp.Diff(tc.want, tc.at.Follow(tc.b, 1).Gap); diff != "" {
 			t.Errorf("%s: gap (-want +got):\n%s", name, diff)

@@ -58,8 +58,9 @@ func (s Stamp) Properties(own []string) []string {
 	return out
 }
 
-// MarkUnsynced returns a message's own properties with the mark that the clock of its time was
-// not synchronised, or without one, whatever its publisher set. So the mark is stored.
+// MarkUnsynced returns a message's own properties with the mark that the clock of its time was not
+// synchronised, or without the mark. A mark that its publisher set is dropped. So the mark is
+// stored.
 func MarkUnsynced(own []string, unsynced bool) []string {
 	_, rest := Unsynced(own)
 	if unsynced {

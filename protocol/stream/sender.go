@@ -54,17 +54,15 @@ func (w *Window[B]) Acknowledge(seq uint64) []B {
 // Clear gives up all batches in flight.
 func (w *Window[B]) Clear() { w.batches, w.bytes = nil, 0 }
 
-// A Refusal shows when a receiver has retired a sender's epoch: its Ack says so, or,
-// from a receiver that does not know to say it, it goes on to answer with another
-// one although the sender's was declared to it. The zero
-// Refusal has seen no such answer.
+// A Refusal shows when a receiver has retired a sender's epoch: its Ack says so; a receiver of an
+// earlier release shows it by answering with another epoch although the sender declared its own.
+// The zero Refusal has seen no such answer.
 type Refusal struct{ since time.Time }
 
-// Answer notes an Ack, where own is the sender's epoch. It reports whether the Ack
-// says that own is retired, or whether all Acks for longer than patience were of another
-// epoch. patience must exceed the time that any Ack is on its way: an Ack of before the
-// declaration, which does not say it, is no refusal, and a new epoch makes the
-// receiver store again what is in flight.
+// Answer notes an Ack, where own is the sender's epoch. It reports whether the Ack says that own is
+// retired, or whether all Acks for longer than patience were of another epoch. patience must exceed
+// the longest delay of an Ack: an Ack that was sent before the declaration names another epoch and
+// is no refusal, and a new epoch makes the receiver store again what is in flight.
 func (r *Refusal) Answer(own string, a protocol.Ack, now time.Time, patience time.Duration) bool {
 	if a.Epoch == own || a.Epoch == "" {
 		r.since = time.Time{}

@@ -127,6 +127,11 @@ func ForTail(kind Kind, site protocol.SiteID, tail string) string {
 	return prefix + string(site) + "/" + tailKinds[kind] + "/" + tail
 }
 
+// HasTail reports whether a name is a topic of machine data of a kind and a site.
+func HasTail(kind Kind, site protocol.SiteID, name string) bool {
+	return strings.HasPrefix(name, ForTail(kind, site, ""))
+}
+
 // Parse reads a topic name (not a filter). It refuses wildcards, unknown kinds,
 // and ids that are no DNS labels.
 func Parse(name string) (Topic, error) {
@@ -193,10 +198,9 @@ func Parse(name string) (Topic, error) {
 	return Topic{}, fmt.Errorf("topic %q: no such topic in the protocol", name)
 }
 
-// Matches reports whether a valid topic filter, without the prefix of a shared
-// subscription, matches a topic name, as MQTT 5, section 4.7, has it: a/# matches a
-// too [MQTT-4.7.1-1], + one level [MQTT-4.7.1-2], and a leading wildcard does not
-// match a leading $ [MQTT-4.7.2-1].
+// Matches reports whether a valid topic filter, without the prefix of a shared subscription,
+// matches a topic name (MQTT 5, section 4.7). a/# matches a too [MQTT-4.7.1-1], + matches one level
+// [MQTT-4.7.1-2], and a leading wildcard does not match a leading $ [MQTT-4.7.2-1].
 func Matches(filter, name string) bool {
 	if name == "" || name[0] == '$' && (filter == "" || filter[0] == '+' || filter[0] == '#') {
 		return false

@@ -113,6 +113,18 @@ func TestMatches(t *testing.T) {
 	}
 }
 
+func TestHasTail(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		ForTail(Data, "plant", "a/b"): true, ForTail(Data, "plant", ""): true, ForTail(In, "plant", "a"): false,
+		ForTail(Data, "plant2", "a"): false, ForSite(Up, "plant"): false, "a/b": false,
+	} {
+		if got := HasTail(Data, "plant", name); got != want {
+			t.Errorf("%s: HasTail is %t, want %t", name, got, want)
+		}
+	}
+}
+
 func TestReserved(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{

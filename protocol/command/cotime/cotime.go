@@ -1,5 +1,5 @@
-// Package cotime is what a machine knows of the time of the CO, by asking for it and by counting what passes since, whatever the
-// clocks of the machine say. docs/adr/0011-commands.md says why.
+// Package cotime holds what a machine knows of the time of the CO: it asks the CO, and counts the time since the answer. The
+// machine's own wall clock is not used. docs/adr/0011-commands.md says why.
 //
 // All times that the machine measures are those of one clock that begins at its boot and runs while it sleeps (CLOCK_BOOTTIME), see
 // hostclock.SinceBoot. The package is pure.
@@ -44,8 +44,8 @@ func (c *Clock) Ask(nonce uint64, now time.Duration) command.TimeAsk {
 	return command.TimeAsk{V: protocol.Version, Nonce: nonce}
 }
 
-// Learn takes an answer, and reports whether it says the time: to a question that waits, and by one who knows. Of two answers that of
-// the later question counts.
+// Learn takes an answer, and reports whether it says the time: it must answer a question that waits, and come from a sender that
+// knows the time. Of two answers that of the later question counts.
 func (c *Clock) Learn(m command.Time) bool {
 	for i, q := range c.questions {
 		if q.nonce != m.Nonce {
@@ -76,6 +76,31 @@ func (c *Clock) Latest(now time.Duration) (millis int64, known bool) {
 	passed := max(now-c.asked, 0)
 	passed += passed / drift
 	return max(c.millis+int64((passed+time.Millisecond-1)/time.Millisecond), c.least), true
+}
+
+// Now returns the best estimate of the time of the CO, in milliseconds since 1970: the last answer, and what has passed since the question,
+// without a margin. known is false where no question was answered.
+func (c *Clock) Now(now time.Duration) (millis int64, known bool) {
+	return c.millis + max(now-c.asked, 0).Milliseconds(), c.known
+}
+
+// An Answer is what a Clock knows, for the disk: the clock of the machine begins anew with each boot.
+type Answer struct {
+	Boot   string        `json:"boot"`   // of the machine
+	Asked  time.Duration `json:"asked"`  // since the boot, in nanoseconds
+	Millis int64         `json:"millis"` // of the CO, since 1970
+}
+
+// Answer returns the last answer in a boot of the machine; known is false where no question was answered.
+func (c *Clock) Answer(boot string) (a Answer, known bool) {
+	return Answer{boot, c.asked, c.millis}, c.known
+}
+
+// Restore takes up an answer of the present boot of the machine; one of another boot says nothing.
+func (c *Clock) Restore(a Answer, boot string) {
+	if a.Boot == boot && a.Millis > 0 && !c.known {
+		c.known, c.millis, c.asked = true, a.Millis, a.Asked
+	}
 }
 
 // Age returns how long ago the question was asked whose answer is known.

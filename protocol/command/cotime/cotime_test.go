@@ -29,6 +29,18 @@ func TestClock(t *testing.T) {
 	if got, known := c.Latest(3*time.Minute + 10*time.Second); !known || got != 1_010_010 {
 		t.Errorf("latest %d, %t; want the answer, what passed since the question, and a thousandth of that", got, known)
 	}
+	if got, known := c.Now(3*time.Minute + 40*24*time.Hour); !known || got != 1_000_000+40*24*time.Hour.Milliseconds() {
+		t.Errorf("the best estimate is %d, %t; want the answer and what passed since", got, known)
+	}
+	var later Clock
+	a, _ := c.Answer("boot-1")
+	if later.Restore(a, "boot-2"); later.known {
+		t.Error("an answer of another boot counts")
+	}
+	later.Restore(a, "boot-1")
+	if got, known := later.Now(4 * time.Minute); !known || got != 1_060_000 {
+		t.Errorf("a clock that was restored says %d, %t", got, known)
+	}
 	if age, known := c.Age(4 * time.Minute); age != time.Minute || !known {
 		t.Errorf("age %s", age)
 	}

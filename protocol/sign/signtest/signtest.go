@@ -1,5 +1,5 @@
-// Package signtest signs as a CO does, with keys that are always the same, for tests of those who
-// check. They protect nothing.
+// Package signtest signs as a CO does, with fixed keys, for tests of receivers that check
+// signatures. The keys protect nothing.
 package signtest
 
 import (

@@ -1,6 +1,6 @@
-// Package streamtest holds the arrivals of batches that every receiver of a stream
-// must pass alike, whatever it stores its position in: the CO's for events and for
-// machine data, and the LO's for machine data on its way down.
+// Package streamtest holds the arrivals of batches that every receiver of a stream must handle
+// alike, independent of where it stores its position: the CO's for events and for machine data, and
+// the LO's for machine data on its way down.
 package streamtest
 
 import (
@@ -21,6 +21,8 @@ type Arrival struct {
 	Epoch          string
 	First, Trimmed uint64
 	N              int
+	// Previous is the batch's.
+	Previous protocol.PreviousEpoch
 	// Restart ends the receiver before the batch arrives and begins another one on
 	// the same durable state.
 	Restart bool
@@ -58,7 +60,7 @@ func (c Case) Play(t *testing.T, r Receiver) {
 		if a.Restart && r.Restart != nil {
 			r.Restart(t)
 		}
-		b := protocol.Batch{V: protocol.Version, Epoch: a.Epoch, First: a.First, Count: uint32(a.N), Trimmed: a.Trimmed}
+		b := protocol.Batch{V: protocol.Version, Epoch: a.Epoch, First: a.First, Count: uint32(a.N), Trimmed: a.Trimmed, Previous: a.Previous}
 		ack, fresh := r.Receive(t, b, a.N)
 		if ack.Epoch != a.WantEpoch {
 			t.Errorf("arrival %d, %s: the ack's epoch is %q, want %q", i+1, a.Name, ack.Epoch, a.WantEpoch)
@@ -108,7 +110,7 @@ func Cases() []Case {
 		{"malformed", []Arrival{
 			{Name: "no epoch", First: 1, N: 1},
 			{Name: "an epoch that is too long", Epoch: strings.Repeat("e", stream.MaxEpoch+1), First: 1, N: 1},
-			{Name: "a sequence that nobody reaches", Epoch: "a", First: 1<<64 - 1, Trimmed: 1<<64 - 2, N: 1},
+			{Name: "a sequence that no sender reaches", Epoch: "a", First: 1<<64 - 1, Trimmed: 1<<64 - 2, N: 1},
 			{Name: "the first batch", Epoch: "a", First: 1, N: 2, WantEpoch: "a", WantSeq: 2, Fresh: 2},
 			{Name: "sequence 0", Epoch: "a", First: 0, N: 9, WantEpoch: "a", WantSeq: 2},
 			{Name: "sequence 0 after everything", Epoch: "a", First: 0, Trimmed: 1<<64 - 1, N: 1, WantEpoch: "a", WantSeq: 2},
@@ -126,6 +128,13 @@ func Cases() []Case {
 			{Name: "of a new epoch, not its beginning", Epoch: "b", First: 3, Trimmed: 1, N: 1, WantEpoch: "a", WantSeq: 5},
 			{Name: "its beginning", Epoch: "b", First: 3, Trimmed: 2, N: 2, WantEpoch: "b", WantSeq: 4, Fresh: 2},
 			{Name: "the next", Epoch: "b", First: 5, Trimmed: 2, N: 1, WantEpoch: "b", WantSeq: 5, Fresh: 1},
+		}},
+		{"a new epoch that goes on with the numbers of the one before", []Arrival{
+			{Name: "the first batch", Epoch: "a", First: 1, N: 5, WantEpoch: "a", WantSeq: 5, Fresh: 5},
+			{Name: "of what it has", Epoch: "b", First: 3, Trimmed: 2, N: 2, Previous: protocol.PreviousEpoch{Epoch: "a", Through: 9}, WantEpoch: "b", WantSeq: 5},
+			{Name: "of what it has in part", Epoch: "b", First: 5, Trimmed: 2, N: 2, Previous: protocol.PreviousEpoch{Epoch: "a", Through: 9}, WantEpoch: "b", WantSeq: 6, Fresh: 1},
+			{Name: "that ended before what it has", Epoch: "c", First: 3, Trimmed: 2, N: 4, Previous: protocol.PreviousEpoch{Epoch: "b", Through: 4}, WantEpoch: "c", WantSeq: 6, Fresh: 2},
+			{Name: "of an epoch that it has not followed", Epoch: "d", First: 3, Trimmed: 2, N: 1, Previous: protocol.PreviousEpoch{Epoch: "b", Through: 9}, WantEpoch: "d", WantSeq: 3, Fresh: 1},
 		}},
 		{"a retired epoch", []Arrival{
 			{Name: "the first batch", Epoch: "a", First: 1, N: 2, WantEpoch: "a", WantSeq: 2, Fresh: 2},

@@ -1,11 +1,11 @@
-package protocol
+package sign
 
 import "github.com/fxamacker/cbor/v2"
 
 // Fields are an encoded message, or a part of one, as its fields by key, each as the bytes
 // that arrived. So a receiver signs, checks and hands on fields that a later release
-// added and that it does not know: Marshal gives the sender's bytes again, as long as
-// those were in the encoding of Marshal.
+// added and that it does not know: protocol.Marshal gives the sender's bytes again, as long as
+// those were in the encoding of protocol.Marshal.
 type Fields map[uint64]cbor.RawMessage
 
 // Without returns the fields but those of some keys.

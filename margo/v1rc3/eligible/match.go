@@ -1,4 +1,5 @@
-package v1rc3
+// Package eligible says whether a device meets the constraints of a Margo application.
+package eligible
 
 import (
 	"encoding/json"
@@ -6,16 +7,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/colonyfleet/colony/margo/v1rc3"
 )
 
 // Match says whether a device meets the constraints. Where it does not, why says
 // in words what is missing. Capacity comes first; of the rules one must hold. Nil
 // constraints are met by every device.
-func (c *Constraints) Match(device Capabilities) (ok bool, why string) {
+func Match(c *v1rc3.Constraints, device v1rc3.Capabilities) (ok bool, why string) {
 	if c == nil {
 		return true, ""
 	}
-	if why = c.Capacity.missing(device.Properties); why != "" {
+	if why = missing(c.Capacity, device.Properties); why != "" {
 		return false, why
 	}
 	if len(c.Rules) == 0 {
@@ -24,9 +27,9 @@ func (c *Constraints) Match(device Capabilities) (ok bool, why string) {
 	tree := propertyTree(device.Properties)
 	reasons := make([]string, 0, len(c.Rules))
 	for i, rule := range c.Rules {
-		why := rule.PropertySelector.fails(func(key string) (any, bool) { return resolvePointer(tree, key) })
+		why := fails(rule.PropertySelector, func(key string) (any, bool) { return resolvePointer(tree, key) })
 		if why == "" {
-			why = rule.LabelSelector.fails(func(key string) (any, bool) {
+			why = fails(rule.LabelSelector, func(key string) (any, bool) {
 				v, ok := device.Labels[key]
 				return v, ok
 			})
@@ -43,12 +46,12 @@ func (c *Constraints) Match(device Capabilities) (ok bool, why string) {
 }
 
 // missing says what of the capacity a device lacks, or "".
-func (c *Capacity) missing(p DeviceProperties) string {
+func missing(c *v1rc3.Capacity, p v1rc3.DeviceProperties) string {
 	if c == nil {
 		return ""
 	}
 	if c.CPU != nil {
-		if why := c.CPU.missing(p.CPUs); why != "" {
+		if why := missingCPU(c.CPU, p.CPUs); why != "" {
 			return why
 		}
 	}
@@ -58,7 +61,7 @@ func (c *Capacity) missing(p DeviceProperties) string {
 	return missingSize("storage", c.Storage, p.Storage)
 }
 
-func (r *CPURequirement) missing(cpus []CPU) string {
+func missingCPU(r *v1rc3.CPURequirement, cpus []v1rc3.CPU) string {
 	var most float64
 	var found []string
 	for _, cpu := range cpus {
@@ -77,7 +80,7 @@ func (r *CPURequirement) missing(cpus []CPU) string {
 	case most == 0 && len(r.Architectures) > 0:
 		return fmt.Sprintf("it needs architecture %s, the device has %s", strings.Join(r.Architectures, " or "), strings.Join(found, ", "))
 	default:
-		return fmt.Sprintf("it needs %s cores in one CPU, the device has %s", Text(r.Cores), Text(most))
+		return fmt.Sprintf("it needs %s cores in one CPU, the device has %s", v1rc3.Text(r.Cores), v1rc3.Text(most))
 	}
 }
 
@@ -85,11 +88,11 @@ func missingSize(what, need, have string) string {
 	if need == "" {
 		return ""
 	}
-	n, ok := ParseSize(need)
+	n, ok := v1rc3.ParseSize(need)
 	if !ok {
 		return fmt.Sprintf("its %s requirement %q is not a size", what, need)
 	}
-	h, ok := ParseSize(have)
+	h, ok := v1rc3.ParseSize(have)
 	switch {
 	case !ok && have == "":
 		return fmt.Sprintf("it needs %s of %s, the device reports none", need, what)
@@ -105,13 +108,13 @@ func missingSize(what, need, have string) string {
 type lookup func(key string) (any, bool)
 
 // fails describes the first expression that does not hold, or returns "".
-func (s *Selector) fails(get lookup) string {
+func fails(s *v1rc3.Selector, get lookup) string {
 	if s == nil {
 		return ""
 	}
 	for _, e := range s.MatchExpressions {
 		got, exists := get(e.Key)
-		if e.holds(got, exists) {
+		if holds(e, got, exists) {
 			continue
 		}
 		has := "does not have it"
@@ -124,38 +127,22 @@ func (s *Selector) fails(get lookup) string {
 	return ""
 }
 
-// String returns the expression in one line.
-func (e Expression) String() string {
-	s := e.Key + " " + string(e.Operator)
-	if len(e.Values) > 0 {
-		s += " " + Text(e.Values)
-	}
-	if e.ItemSelector != nil {
-		parts := make([]string, len(e.ItemSelector.MatchExpressions))
-		for i, item := range e.ItemSelector.MatchExpressions {
-			parts[i] = item.String()
-		}
-		s += " (" + strings.Join(parts, "; ") + ")"
-	}
-	return s
-}
-
 // holds evaluates an expression on the value of its key. A value of a type that
 // the operator does not work on makes it false.
-func (e Expression) holds(got any, exists bool) bool {
+func holds(e v1rc3.Expression, got any, exists bool) bool {
 	switch e.Operator {
-	case Exists:
+	case v1rc3.Exists:
 		return exists && listable(got, true)
-	case DoesNotExist:
+	case v1rc3.DoesNotExist:
 		return !exists
-	case In:
-		return exists && listable(got, false) && e.contains(got)
-	case NotIn:
-		return exists && listable(got, false) && !e.contains(got)
-	case Gt, Lt:
-		return exists && e.compare(got)
-	case ContainsAll, ContainsAny:
-		return exists && e.containsItem(got)
+	case v1rc3.In:
+		return exists && listable(got, false) && contains(e, got)
+	case v1rc3.NotIn:
+		return exists && listable(got, false) && !contains(e, got)
+	case v1rc3.Gt, v1rc3.Lt:
+		return exists && compare(e, got)
+	case v1rc3.ContainsAll, v1rc3.ContainsAny:
+		return exists && containsItem(e, got)
 	}
 	return false
 }
@@ -179,7 +166,7 @@ func listable(got any, objects bool) bool {
 	})
 }
 
-func (e Expression) contains(got any) bool {
+func contains(e v1rc3.Expression, got any) bool {
 	list, ok := asList(got)
 	if !ok {
 		list = []any{got}
@@ -189,16 +176,16 @@ func (e Expression) contains(got any) bool {
 	})
 }
 
-func (e Expression) compare(got any) bool {
+func compare(e v1rc3.Expression, got any) bool {
 	if len(e.Values) != 1 {
 		return false
 	}
-	bound, ok := asNumber(e.Values[0], true)
-	n, isNumber := asNumber(got, false)
+	bound, ok := v1rc3.Number(e.Values[0], true)
+	n, isNumber := v1rc3.Number(got, false)
 	if !ok || !isNumber {
 		return false
 	}
-	if e.Operator == Gt {
+	if e.Operator == v1rc3.Gt {
 		return n > bound
 	}
 	return n < bound
@@ -206,7 +193,7 @@ func (e Expression) compare(got any) bool {
 
 // containsItem says whether one element of a list of objects satisfies all
 // expressions of the item selector (ContainsAll), or any of them (ContainsAny).
-func (e Expression) containsItem(got any) bool {
+func containsItem(e v1rc3.Expression, got any) bool {
 	list, ok := asList(got)
 	if !ok || e.ItemSelector == nil {
 		return false
@@ -218,11 +205,11 @@ func (e Expression) containsItem(got any) bool {
 		}
 		matched := 0
 		for _, expression := range e.ItemSelector.MatchExpressions {
-			if v, exists := resolvePointer(object, expression.Key); expression.holds(v, exists) {
+			if v, exists := resolvePointer(object, expression.Key); holds(expression, v, exists) {
 				matched++
 			}
 		}
-		if e.Operator == ContainsAny && matched > 0 || e.Operator == ContainsAll && matched == len(e.ItemSelector.MatchExpressions) {
+		if e.Operator == v1rc3.ContainsAny && matched > 0 || e.Operator == v1rc3.ContainsAll && matched == len(e.ItemSelector.MatchExpressions) {
 			return true
 		}
 	}
@@ -231,30 +218,11 @@ func (e Expression) containsItem(got any) bool {
 
 // equal compares without any conversion between texts, numbers and bools.
 func equal(a, b any) bool {
-	if x, ok := asNumber(a, false); ok {
-		y, ok := asNumber(b, false)
+	if x, ok := v1rc3.Number(a, false); ok {
+		y, ok := v1rc3.Number(b, false)
 		return ok && x == y
 	}
 	return a == b
-}
-
-// asNumber returns x as a number; text says whether a text that is one counts.
-func asNumber(x any, text bool) (float64, bool) {
-	switch n := x.(type) {
-	case float64:
-		return n, true
-	case int64:
-		return float64(n), true
-	case int:
-		return float64(n), true
-	case uint64:
-		return float64(n), true
-	case string:
-		if f, err := strconv.ParseFloat(n, 64); text && err == nil {
-			return f, true
-		}
-	}
-	return 0, false
 }
 
 // asList returns the lists that labels and properties are made of as []any.
@@ -279,7 +247,7 @@ func asList(x any) ([]any, bool) {
 }
 
 // propertyTree returns the properties as JSON sees them, for pointers.
-func propertyTree(p DeviceProperties) map[string]any {
+func propertyTree(p v1rc3.DeviceProperties) map[string]any {
 	var tree map[string]any
 	b, err := json.Marshal(p)
 	if err != nil || json.Unmarshal(b, &tree) != nil {
