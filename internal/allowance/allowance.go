@@ -21,8 +21,8 @@ func New(every time.Duration, burst int) *Allowance {
 	return &Allowance{limiter: rate.NewLimiter(rate.Every(every), burst)}
 }
 
-// Take reports whether an event is to be written down, and if so how many were not since the last one that was.
-func (a *Allowance) Take() (ok bool, leftOut int) {
+// Allow reports whether an event is to be written down, and if so how many were not since the last one that was.
+func (a *Allowance) Allow() (ok bool, leftOut int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.limiter.Allow() {

@@ -52,7 +52,8 @@ func Write(d disk.FS, path string, data []byte, perm os.FileMode) error {
 	return d.SyncDir(dir)
 }
 
-// cause is an error without the name of the temporary file, which is another one each time: who reports each error once compares their texts.
+// cause is an error without the name of the temporary file, which is another one each time: callers that report each error once compare the
+// texts.
 func cause(err error) error {
 	if e, ok := errors.AsType[*os.PathError](err); ok {
 		return e.Err
@@ -82,8 +83,7 @@ func Remove(d disk.FS, path string) error {
 	return d.SyncDir(filepath.Dir(path))
 }
 
-// Clean removes what crashed writers left behind in dir. Nobody may be writing
-// there meanwhile.
+// Clean removes what crashed writers left behind in dir. No program may be writing there meanwhile.
 func Clean(d disk.FS, dir string) error {
 	entries, err := d.List(dir)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SyncFileSystem makes all that was written to the file system of a directory durable,
-// names and content. It serves whoever wrote many files at once.
+// SyncFileSystem makes all that was written to the file system of a directory durable, names and
+// content. It is for callers that wrote many files at once.
 func SyncFileSystem(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 )
 
 // Containers get the addresses that are given, the others get none of these; a network that a
-// container is on keeps its addresses, and one that nobody else is on gets those that are
-// wanted now.
+// container is on keeps its addresses, and one without another container gets those that are wanted
+// now.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	w := newNetwork(t, "10.230.0.0/16")

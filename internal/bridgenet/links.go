@@ -20,8 +20,8 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A Link is one interface of a container, on a bridge that is apart: those who are not on it
-// reach nobody there.
+// A Link is one interface of a container, on a separate bridge: containers that are not on the
+// bridge reach no one there.
 type Link struct {
 	// Name tells the bridge from others of the network.
 	Name string `json:"name"`

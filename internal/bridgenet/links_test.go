@@ -93,7 +93,7 @@ func TestBridgesThatAreApart(t *testing.T) {
 	}
 }
 
-// A port that nobody named is a free one. It stays over reboots while it is free.
+// A port that the spec does not name is a free one. It stays over reboots while it is free.
 func TestPortThatIsChosen(t *testing.T) {
 	t.Parallel()
 	w := newNetwork(t, "10.230.0.0/16")

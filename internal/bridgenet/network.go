@@ -58,13 +58,13 @@ type Networks struct {
 
 // An Attachment is one container on the bridge of a network.
 type Attachment struct {
-	Network    string          `json:"network"`
-	Group      string          `json:"group"` // whose names Hosts prefers
+	Network    string          `json:"network"` // name of the network
+	Group      string          `json:"group"`   // whose names Hosts prefers
 	Name       string          `json:"name"`
-	Hostname   string          `json:"hostname"`
-	Aliases    []string        `json:"aliases,omitempty"`
+	Hostname   string          `json:"hostname"`             // of the container
+	Aliases    []string        `json:"aliases,omitempty"`    // further names of the container
 	ExtraHosts []string        `json:"extraHosts,omitempty"` // name=address
-	Ports      []protocol.Port `json:"ports,omitempty"`
+	Ports      []protocol.Port `json:"ports,omitempty"`      // that are published; a chosen one has its number
 
 	// Links are the bridges that it is on in the place of the one that all of the network
 	// share. By the first it reaches what is outside, and its ports are published there.
@@ -153,6 +153,12 @@ func (n *Networks) Get(key string) (*Attachment, error) {
 		return nil, err
 	}
 	return a, nil
+}
+
+// Has reports whether a container has an attachment, damaged or not.
+func (n *Networks) Has(key string) bool {
+	_, err := os.Stat(n.file(key).Path)
+	return err == nil
 }
 
 // All returns every attachment by container key.

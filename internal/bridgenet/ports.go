@@ -24,9 +24,9 @@ func portProtocol(p protocol.Port) string {
 	return p.Protocol
 }
 
-// checkPorts returns an error if a host port that a needs is in use, be it by a
-// program or by another container. It chooses the ports that nobody named, those before if
-// they are free.
+// checkPorts returns an error if a host port that a needs is in use, be it by a program or by
+// another container. It chooses the ports that the spec does not name, those before if they are
+// free.
 func (n *Networks) checkPorts(a *Attachment, before []protocol.Port) error {
 	if len(a.Ports) == 0 {
 		return nil
@@ -60,8 +60,8 @@ func (n *Networks) checkPorts(a *Attachment, before []protocol.Port) error {
 }
 
 // Vacant returns an error if a port of the node that a container of a network is to publish is in use,
-// be it by a program or by a container of another network. What the network publishes itself, and the
-// ports that nobody named, count as free.
+// be it by a program or by a container of another network. The ports of the network itself, and those
+// that the spec does not name, count as free.
 func (n *Networks) Vacant(network string, ports []protocol.Port) error {
 	all, err := n.All()
 	if err != nil {
@@ -89,7 +89,7 @@ func (n *Networks) Vacant(network string, ports []protocol.Port) error {
 	return nil
 }
 
-// portUser returns who of others publishes a port, or nil.
+// portUser returns the attachment of others that publishes a port, or nil.
 func portUser(p protocol.Port, others []*Attachment) *Attachment {
 	for _, o := range others {
 		for _, q := range o.Ports {

@@ -52,10 +52,10 @@ func (n *Networks) delOnce(ctx context.Context, list *libcni.NetworkConfigList, 
 	return n.cni.DelNetworkList(ctx, list, rt)
 }
 
-// release undoes the attachments of a container of which there is no record, because its
-// file was damaged: the address that it had, and the rules that lead to its ports, would
-// else stay, and those who ask for a port would be led to where nobody is. The cache of the
-// plugins names the bridges, and so do the addresses that they reserved.
+// release undoes the attachments of a container that has no record, because its file was damaged.
+// Otherwise the address that it had, and the rules that lead to its ports, would stay, and clients
+// of a port would be led to an address without a container. The cache of the plugins names the
+// bridges, and so do the addresses that they reserved.
 func (n *Networks) release(ctx context.Context, key string) error {
 	type end struct{ bridge, device string }
 	found := map[end]bool{}

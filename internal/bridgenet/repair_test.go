@@ -144,8 +144,8 @@ func (w *network) interrupt() {
 	}
 }
 
-// again leaves the container with two rules to one chain: that of an address that
-// nobody knows any more keeps the chain in use.
+// again leaves the container with two rules to one chain: that of an address that is on no record
+// keeps the chain in use.
 func (w *network) again() {
 	w.t.Helper()
 	first := w.attach()

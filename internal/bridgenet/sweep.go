@@ -120,10 +120,10 @@ func (n *Networks) Held() ([]string, error) {
 // Sweep gives back the addresses that no container has, and removes the bridges that
 // nothing is on and that no network names: damage of a file, here or of the plugins, would
 // else keep them for ever. An address whose file is damaged and that a container has is
-// noted anew. known returns the containers that there are; it is called after what is
-// reserved was read, so that it has those that are being attached. While one of them has a
-// namespace and no readable attachment, which addresses are free is not known, and nothing
-// is removed.
+// noted anew. known returns the existing containers. Sweep calls it after reading the
+// reservations, so that containers that are being attached are included. While a container has
+// a namespace and no readable attachment, the free addresses are not known, and nothing is
+// removed.
 func (n *Networks) Sweep(ctx context.Context, known func() (map[string]bool, error)) error {
 	bridges, err := n.made()
 	if err != nil || len(bridges) == 0 {

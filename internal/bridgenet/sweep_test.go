@@ -16,7 +16,7 @@ import (
 	"github.com/colonyfleet/colony/internal/statefile"
 )
 
-// reserved returns who has which address, by the files of the plugin.
+// reserved returns the owner of each address, by the files of the plugin.
 func (w *network) reserved() map[string]string {
 	w.t.Helper()
 	list, err := w.n.reservations(w.n.Bridge(w.want.Network))
@@ -48,9 +48,9 @@ func (w *network) write(path, content string) {
 	}
 }
 
-// TestDamagedReservations damages files of the plugin host-local: an address that a
-// container has is noted for it anew, one that nobody has is free again, and while it is
-// not known which those are, none is given up.
+// TestDamagedReservations damages files of the plugin host-local: an address that a container has
+// is noted for it anew, one without a container is free again, and while it is not known which
+// those are, none is given up.
 func TestDamagedReservations(t *testing.T) {
 	t.Parallel()
 	w := newNetwork(t, "10.95.0.0/16")

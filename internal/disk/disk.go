@@ -1,6 +1,6 @@
-// Package disk is the file system as a port: what keeps state reaches its files
-// through an FS, so that a simulation can hold them in memory, cut the power between
-// any two operations, fill the disk, or let an operation fail.
+// Package disk is the file system as a port: code that keeps state reaches its files through an FS.
+// So a simulation can hold them in memory, cut the power between any two operations, fill the disk,
+// or let an operation fail.
 package disk
 
 import (
@@ -36,7 +36,7 @@ type Files interface {
 	Link(from, to string) error
 	// Remove removes a file, or a directory that is empty.
 	Remove(path string) error
-	// Chmod sets the permissions of a file, whatever the umask.
+	// Chmod sets the permissions of a file, independently of the umask.
 	Chmod(path string, perm fs.FileMode) error
 	// Chtimes sets when a file was changed last.
 	Chtimes(path string, changed time.Time) error
@@ -54,8 +54,8 @@ type Dirs interface {
 	SyncDir(dir string) error
 	// Free is how much can be written below dir, in bytes.
 	Free(dir string) (int64, error)
-	// Lock locks the file at path, which is created where it is missing, for this process,
-	// or fails within about a second: with filelock.ErrHeld where somebody has it.
+	// Lock locks the file at path, which is created where it is missing, for this process, or fails
+	// within about a second: with filelock.ErrHeld where another process has it.
 	Lock(path string) (io.Closer, error)
 }
 
@@ -126,7 +126,7 @@ func (machine) Open(path string, flag int, perm fs.FileMode) (File, error) {
 
 // OpenFile is OS.Open for what needs more of a file than an FS has.
 func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
-	f, err := os.OpenFile(path, flag|syscall.O_NONBLOCK, perm) // who opens a FIFO would wait for its other end
+	f, err := os.OpenFile(path, flag|syscall.O_NONBLOCK, perm) // opening a FIFO would otherwise wait for its other end
 	if err != nil {
 		if st, failed := os.Stat(path); failed == nil && !st.Mode().IsRegular() {
 			err = irregular(path)

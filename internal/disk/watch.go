@@ -24,9 +24,10 @@ const (
 	trialFile = ".tmp-room"
 )
 
-// A Watched is an FS that knows whether its disk is full. A disk is full where little is free,
-// or an operation has failed for want of room, and then a file of 1 MiB cannot be written
-// either: what is free for other users, and how an operation failed, say less.
+// A Watched is an FS that knows whether its disk is full. It looks when little is free, or an
+// operation has failed for want of room. The disk is full if a file of 1 MiB cannot be written
+// then: the free space may be for other users, and the error of the operation may have another
+// cause.
 type Watched struct {
 	FS
 	dir     string

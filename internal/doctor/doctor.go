@@ -20,7 +20,7 @@ type Status string
 
 // The statuses, from good to bad.
 const (
-	OK   Status = "ok"
+	OK   Status = "ok"   // nothing is wrong
 	Warn Status = "warn" // it works, and is going to make trouble
 	Fail Status = "fail" // something does not work
 )
@@ -68,7 +68,7 @@ type Report struct {
 	Version string `json:"version"`
 	// Status is the worst of the findings.
 	Status   Status    `json:"status"`
-	Findings []Finding `json:"findings"`
+	Findings []Finding `json:"findings"` // of all checks, in their order
 }
 
 // Run runs the checks at the same time and returns their findings in the order of the

@@ -1,5 +1,5 @@
-// Package duplex is one of the two ends of a session: it sends records and receives those of the other end by messages that may get lost, so that all
-// arrive, in their order. Package protocol/session decides what is sent; here is what waits.
+// Package duplex is one of the two ends of a session. It sends records, and receives those of the other end, by messages that may get lost; all
+// records arrive, in their order. Package protocol/session decides what is sent; duplex holds the data and the waiting goroutines.
 package duplex
 
 import (
@@ -114,7 +114,7 @@ func (p *Peer) Accept(m *command.Segment) error {
 	if len(m.Data) == 0 || m.Offset+uint64(len(m.Data)) > p.done+session.Window {
 		return nil // the other end keeps to the window
 	}
-	fresh := p.in.Take(m.Offset, m.Data)
+	fresh := p.in.Accept(m.Offset, m.Data)
 	if fresh == nil { // it came twice, as its acknowledgement was lost, or what precedes it is missing
 		p.ack(now)
 		return nil

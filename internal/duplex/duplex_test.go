@@ -139,7 +139,7 @@ func bothWays(t *testing.T, loss float64) {
 	}
 }
 
-// TestSlowReader has an end do nothing with what arrives: no more than a window is taken, and who writes waits.
+// TestSlowReader has an end do nothing with what arrives: no more than a window is taken, and the writer waits.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,22 +14,24 @@ import (
 // ErrHeld says that another process, or this one, holds the lock already.
 var ErrHeld = errors.New("the lock is held")
 
-// A Lock is held from Acquire to Close. Nil is a lock that nobody holds.
+// A Lock is held from Acquire to Close. Nil is a lock that is not held.
 type Lock struct {
 	mu sync.Mutex
 	f  *os.File // nil after Close
 }
 
-// grace is how long Acquire waits for whoever has the lock. A process that is killed
-// while it starts a program leaves the lock with that child, until the child has become
-// the other program.
+// grace is how long Acquire waits for the holder of the lock. A process that is killed while it
+// starts a program leaves the lock with that child, until the child has become the other program.
 const grace = time.Second
 
-// Acquire locks the file at path, which is created where it is missing, or fails within
-// about a second: with ErrHeld where somebody has it. The file stays when the lock goes.
+// Acquire locks the file at path, which is created where it is missing, or fails within about a
+// second: with ErrHeld where another process has it. The file stays when the lock is released.
 func Acquire(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
+		if errors.Is(err, syscall.EROFS) {
+			return nil, fmt.Errorf("open lock: %w: mount it writable; where the kernel made it read-only after an error (see dmesg), check it with fsck first", err)
+		}
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
 	for began := time.Now(); ; <-time.After(grace / 50) {
@@ -47,7 +49,7 @@ func Acquire(path string) (*Lock, error) {
 	return &Lock{f: f}, nil
 }
 
-// Try locks a file that is there, at once, or fails: with ErrHeld where somebody has it.
+// Try locks a file that exists, at once, or fails: with ErrHeld where another process has it.
 func Try(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -62,10 +64,9 @@ func Try(path string) (*Lock, error) {
 	return &Lock{f: f}, nil
 }
 
-// Close gives the lock back. It says so to the kernel: closing the file alone is
-// not enough, because a child that is being forked at this moment holds a copy
-// of it until it becomes another program. A second Close does nothing; it may be
-// called concurrently.
+// Close gives the lock back. It unlocks explicitly: closing the file alone is not enough, because a
+// child that is being forked at this moment holds a copy of it until it becomes another program. A
+// second Close does nothing; it may be called concurrently.
 func (l *Lock) Close() error {
 	if l == nil {
 		return nil

@@ -26,7 +26,7 @@ type Between interface {
 	Acquire(shared bool) error
 	// Release gives it back.
 	Release()
-	// Close ends its use, when nobody holds it.
+	// Close ends its use; the lock must not be held.
 	Close() error
 }
 
@@ -42,7 +42,7 @@ type RW struct {
 	none      chan struct{} // closed when there is none any more
 }
 
-// NewRW returns a lock that others is between processes. It is closed with Close, when nobody holds it.
+// NewRW returns a lock that others is between processes. It is closed with Close, when it is not held.
 func NewRW(others Between) *RW { return &RW{others: others} }
 
 // OpenRW returns the lock of the file at path, which is created where it is missing. It may be on a network file system that has flock(2), such as NFS 4. The kernel gives the

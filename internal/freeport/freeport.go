@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 )
 
 const (
@@ -22,9 +23,9 @@ const (
 	fewest = 1_000
 )
 
-// Find returns n different ports that nobody listens on at an address of this machine, such as 127.0.0.1 or
-// 0.0.0.0, and that are given to no other test program before this one has ended. The kernel gives them to no
-// program by itself, as for a connection that goes out; only one that names such a port takes it.
+// Find returns n different free ports at an address of this machine, such as 127.0.0.1 or 0.0.0.0, and that
+// are given to no other test program before this one has ended. The kernel gives them to no program by
+// itself, as for a connection that goes out; only one that names such a port takes it.
 func Find(host string, n int) (ports []int, err error) {
 	first, count := lowest, ephemeral()-lowest
 	if count < max(fewest, n) {
@@ -73,13 +74,36 @@ func reserve(port int) (bool, error) {
 	return true, nil
 }
 
-// free reports whether a program can listen on a port.
+// dialTimeout is how long a connection of this machine with itself may take.
+const dialTimeout = time.Second
+
+// free reports whether a program can listen on a port, and gets what is sent there. What a container publishes has no listener and goes to
+// the container, and so do rules that the network of a killed container left behind.
 func free(host string, port int) bool {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return false
 	}
-	return l.Close() == nil
+	defer l.Close()
+	at := host
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		at = "127.0.0.1"
+	}
+	c, err := net.DialTimeout("tcp", net.JoinHostPort(at, strconv.Itoa(port)), dialTimeout)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	// It ends by a reset, so that it leaves nothing that would keep the port.
+	if c.(*net.TCPConn).SetLinger(0) != nil || l.(*net.TCPListener).SetDeadline(time.Now().Add(dialTimeout)) != nil {
+		return false
+	}
+	got, err := l.Accept()
+	if err != nil {
+		return false
+	}
+	defer got.Close()
+	return got.RemoteAddr().String() == c.LocalAddr().String()
 }
 
 // Ports is Find for the loopback address in a test, which it ends on an error.
@@ -95,7 +119,20 @@ func Ports(t testing.TB, n int) []int {
 // Addr returns a loopback address with a port as of Ports, in the form host:port.
 func Addr(t testing.TB) string {
 	t.Helper()
-	return fmt.Sprintf("127.0.0.1:%d", Ports(t, 1)[0])
+	addr, err := Loopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+// Loopback returns a loopback address with a port as of Find, in the form host:port.
+func Loopback() (string, error) {
+	ports, err := Find("127.0.0.1", 1)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("127.0.0.1:%d", ports[0]), nil
 }
 
 // Everywhere returns a port as of Find that is free at each IPv4 address.

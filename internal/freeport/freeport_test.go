@@ -23,7 +23,7 @@ func TestSubnet(t *testing.T) {
 	}
 }
 
-// TestFind has ports that differ, that nobody else is given, and that lie below those that the kernel gives by itself.
+// TestFind has ports that differ, that are given once, and that lie below those that the kernel gives by itself.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	given := map[int]bool{}
@@ -44,7 +44,7 @@ func TestFind(t *testing.T) {
 	if ports, err := Find("127.0.0.1", 1<<20); err == nil {
 		t.Errorf("more ports than there are: %d", len(ports))
 	}
-	// One that somebody listens on is not given, whoever has it.
+	// One with a listener is not given.
 	port := Ports(t, 1)[0]
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

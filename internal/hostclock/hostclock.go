@@ -40,8 +40,8 @@ func Unsynced() bool {
 	return err == nil && !ok
 }
 
-// SinceBoot returns what has passed since the machine was started, also while it slept: CLOCK_BOOTTIME, which nobody can set. Two
-// machines, and two boots, have nothing in common.
+// SinceBoot returns the time since the machine was started, also while it slept: CLOCK_BOOTTIME, which cannot be set. The times
+// of two machines, or of two boots, cannot be compared.
 func SinceBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -59,8 +59,8 @@ func Boot() string {
 	return strings.TrimSpace(string(b))
 }
 
-// Elapsed returns the clock that durations over a sleep of the machine are measured by, in the place of given: where that is nil,
-// SinceBoot, or package time where the times of day are those of another clock than the machine's.
+// Elapsed returns the clock for durations that include the sleep of the machine. It is given, unless that is nil: then SinceBoot,
+// or package time where the times of day are not those of the machine's clock.
 func Elapsed(given func() time.Duration, otherClock bool) func() time.Duration {
 	if given != nil {
 		return given

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// leastConns and mostConns bound the connections of a listener, whatever descriptors the process may have.
+	// leastConns and mostConns bound the connections of a listener, for any number of descriptors of the
+	// process.
 	leastConns, mostConns = 64, 1 << 14
 	// share is the part of the descriptors of the process that one listener may take.
 	share = 4

@@ -17,8 +17,8 @@ const handshake = "http: TLS handshake error from "
 // summary is how long after the first line the log says how many there were more.
 const summary = time.Minute
 
-// An errorLog has the lines that a server says of its clients: whoever reaches its port can cause them, so of each address, of IPv6 of each /64, and of
-// what is not about TLS, so many are shown in a minute, and then how many there were more. Its methods may be called concurrently.
+// An errorLog has the lines that a server logs about its clients. Any client of its port can cause them. So for each address (IPv6: each /64), and for
+// lines that are not about TLS, it shows so many in a minute, and then a count of the others. Its methods may be called concurrently.
 type errorLog struct {
 	shown     *refusals.Log
 	tlsFailed func()

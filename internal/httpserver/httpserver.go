@@ -1,6 +1,6 @@
-// Package httpserver makes the HTTP servers of all roles: with a deadline on each wait
-// for a client, so that one that neither sends nor reads costs a connection for a
-// bounded time, and so that a slow one that goes on is never cut off.
+// Package httpserver makes the HTTP servers of all roles. Each wait for a client has a deadline: a
+// client that neither sends nor reads costs a connection for a bounded time, and a slow one that
+// goes on is never cut off.
 package httpserver
 
 import (

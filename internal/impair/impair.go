@@ -102,7 +102,7 @@ func (p Profile) rtt() time.Duration { return 2*p.Delay + p.Jitter }
 
 // Stats is what went over the link.
 type Stats struct {
-	Up, Down Counters // up: from those who connect to the proxy
+	Up, Down Counters // up: from the clients of the proxy
 	Accepted uint64   // connections, ever
 	Open     int      // connections now, silent ones included
 }

@@ -9,9 +9,9 @@ import (
 // can hand over before it feels the link's queue.
 const receiveBuffer = 16 << 10
 
-// control gives the sockets of those who connect segments of the size of a real
-// network: with those of the loopback, of 64 kB, their TCP buffers megabytes,
-// and nobody would feel a narrow link.
+// control gives the sockets of the clients segments of the size of a real network. With the
+// segments of the loopback, of 64 kB, their TCP buffers megabytes, and a narrow link would have no
+// effect.
 func control(_, _ string, c syscall.RawConn) error {
 	var set error
 	err := c.Control(func(fd uintptr) {

@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// Write gives a file this content and keeps its inode; it makes one that is missing. It
-// touches nothing if the content is there already, and fails for what is no regular file.
-// It reads no more than the size of content and waits for no other process, whatever
-// others made of the file. A crash may leave it half written.
+// Write gives a file this content and keeps its inode; it makes one that is missing. It touches
+// nothing if the content is there already, and fails for what is no regular file. It reads no more
+// than the size of content, and waits for no other process, even if another process has replaced
+// the file. A crash may leave it half written.
 func Write(path string, content []byte) error {
 	if same(path, content) {
 		return nil

@@ -70,7 +70,8 @@ func Private(path string) (ed25519.PrivateKey, error) {
 	return private, nil
 }
 
-// Public reads a public key.
+// Public reads a public key. It is no state of a tier, as a person puts it there: it is on the disk of the system also where
+// the tier has another disk.
 func Public(path string) (ed25519.PublicKey, error) {
 	der, err := block(path, publicType)
 	if err != nil {

@@ -80,7 +80,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestFIFOForKey puts a FIFO in the place of a key: it is refused by name, and nobody waits for its other end.
+// TestFIFOForKey puts a FIFO in the place of a key: it is refused by name, and no reader waits for its other
+// end.
 func TestFIFOForKey(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.key")

@@ -31,7 +31,7 @@ type pipe struct {
 	segments []segment
 	held     int  // bytes in segments
 	ended    bool // the writer has closed: the last segment is a fin
-	unread   bool // the reader has closed: nobody reads what arrives
+	unread   bool // the reader has closed: what arrives is not read
 	broken   bool // by Reset
 }
 
@@ -43,8 +43,8 @@ func newPipe(p *Path, up bool, rng *rand.Rand) *pipe {
 	return q
 }
 
-// wake broadcasts with the lock, so that nobody who looked at the clock just before
-// begins to wait after it.
+// wake broadcasts with the lock, so that no goroutine that looked at the clock just before begins
+// to wait after it.
 func (q *pipe) wake() {
 	q.path.n.mu.Lock()
 	defer q.path.n.mu.Unlock()
@@ -73,8 +73,8 @@ func (q *pipe) postpone(after, earliest time.Time) {
 	q.cond.Broadcast()
 }
 
-// first returns the first segment if it has arrived, and otherwise sees to it that
-// cond is broadcast when it does. The caller holds n.mu.
+// first returns the first segment if it has arrived; otherwise cond is broadcast when it does. The
+// caller holds n.mu.
 func (q *pipe) first() *segment {
 	if len(q.segments) == 0 {
 		return nil
@@ -110,7 +110,7 @@ type deadline struct {
 	timer *time.Timer
 }
 
-// set changes the deadline and wakes those who wait. The caller holds n.mu.
+// set changes the deadline and wakes the waiting goroutines. The caller holds n.mu.
 func (d *deadline) set(at time.Time, q *pipe) {
 	if d.timer != nil {
 		d.timer.Stop()
@@ -186,7 +186,7 @@ func (c *conn) Write(p []byte) (n int, err error) {
 			return n, c.fault("write", net.ErrClosed)
 		case q.broken:
 			return n, c.fault("write", syscall.ECONNRESET)
-		case q.ended, q.unread && !q.path.cut: // over a cut path nobody knows that the other end has closed
+		case q.ended, q.unread && !q.path.cut: // over a cut path it is unknown that the other end has closed
 			return n, c.fault("write", syscall.EPIPE)
 		case c.write.passed():
 			return n, c.fault("write", os.ErrDeadlineExceeded)

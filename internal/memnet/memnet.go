@@ -81,7 +81,7 @@ func (n *Network) path(a, b string) *Path {
 	key := [2]string{min(a, b), max(a, b)}
 	p := n.paths[key]
 	if p == nil {
-		p = &Path{n: n, first: key[0], changed: make(chan struct{})}
+		p = &Path{n: n, first: key[0]}
 		n.paths[key] = p
 	}
 	return p
@@ -120,9 +120,9 @@ func (n *Network) port(host string) string {
 	return strconv.Itoa(first + n.ports[host] - 1)
 }
 
-// DialContext connects to address, host:port. It takes a round trip, waits while the
-// path is cut, and fails with ECONNREFUSED where nobody listens and with ctx's error
-// when that ends first. The network is not looked at.
+// DialContext connects to address, host:port. It takes a round trip, waits while the path is cut,
+// and fails with ECONNREFUSED where no listener is and with ctx's error when that ends first. The
+// network is not looked at.
 func (h *Host) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
 	refuse := func(err error) error { return &net.OpError{Op: "dial", Net: network, Addr: Addr(address), Err: err} }
 	host, _, err := net.SplitHostPort(address)
@@ -198,7 +198,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Close refuses those who wait to be accepted; accepted connections go on.
+// Close refuses the connections that wait to be accepted; accepted connections go on.
 func (l *listener) Close() error {
 	l.n.mu.Lock()
 	defer l.n.mu.Unlock()

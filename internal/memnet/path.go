@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
 )
 
 const (
@@ -28,10 +30,10 @@ type Path struct {
 	// What follows is protected by n.mu.
 	profile Profile
 	cut     bool
-	cutAt   time.Time     // when it was cut; meaningless while it is not
-	changed chan struct{} // closed, and made anew, when cut changes
-	free    [2]time.Time  // when each direction has sent what it was given
-	conns   []*conn       // those who dialled and did not close
+	cutAt   time.Time        // when it was cut; meaningless while it is not
+	changed notify.Broadcast // when cut changes
+	free    [2]time.Time     // when each direction has sent what it was given
+	conns   []*conn          // those that dialled and did not close
 }
 
 // Set changes the profile for what is written from now on.
@@ -67,11 +69,10 @@ func (p *Path) Restore() {
 	}
 }
 
-// change sets cut and wakes those who wait for that. The caller holds n.mu.
+// change sets cut and wakes the goroutines that wait for that. The caller holds n.mu.
 func (p *Path) change(cut bool) {
 	p.cut = cut
-	close(p.changed)
-	p.changed = make(chan struct{})
+	p.changed.Notify()
 	for _, c := range p.conns {
 		c.in.cond.Broadcast()
 		c.out.cond.Broadcast()
@@ -104,7 +105,7 @@ func (p *Path) handshake(ctx context.Context, rng *rand.Rand) error {
 	arrived := false
 	for {
 		p.n.mu.Lock()
-		cut, changed := p.cut, p.changed
+		cut, changed := p.cut, p.changed.C()
 		p.n.mu.Unlock()
 		if arrived && !cut {
 			return ctx.Err()

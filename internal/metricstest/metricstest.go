@@ -13,9 +13,9 @@ import (
 // libraries are the prefixes of what Prometheus' own collectors send.
 var libraries = []string{"go_", "process_"}
 
-// Check fails the test where a page of metrics is not as Prometheus wants it: each metric has
-// a help, what ends with _total is sent as a counter, and nothing else is. The names begin
-// with one of prefixes.
+// Check fails the test where a page of metrics breaks a rule of Prometheus: each metric has a help,
+// a name ends with _total if and only if it is a counter, and promtool finds no fault. The names
+// begin with one of prefixes.
 func Check(t testing.TB, page []byte, prefixes ...string) {
 	t.Helper()
 	problems, err := promlint.New(bytes.NewReader(page)).Lint()
@@ -27,6 +27,7 @@ func Check(t testing.TB, page []byte, prefixes ...string) {
 			t.Errorf("metric %s: %s", p.Metric, p.Text)
 		}
 	}
+	promtool(t, page)
 	found := 0
 	for line := range strings.Lines(string(page)) {
 		name, typed := strings.CutPrefix(line, "# TYPE ")

@@ -1,4 +1,4 @@
-// Package mosquittotest starts Mosquitto, a real MQTT broker of somebody else's, for the tests of a CO that uses one.
+// Package mosquittotest starts Mosquitto, a real external MQTT broker, for the tests of a CO that uses one.
 package mosquittotest
 
 import (
@@ -55,7 +55,7 @@ func Start(t testing.TB, more ...string) *Broker {
 	return b
 }
 
-// Again starts it after it was killed, and waits until it listens.
+// Again starts the broker after it was killed, and waits until it listens.
 func (b *Broker) Again() {
 	b.t.Helper()
 	if err := b.start(); err != nil {

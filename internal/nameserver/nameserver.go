@@ -177,7 +177,7 @@ func (a *asker) serveUDP() {
 			if errors.Is(err, net.ErrClosed) || a.ctx.Err() != nil {
 				return
 			}
-			continue // an answer to an asker that has left: the kernel says so at the next read
+			continue // an answer to an asker that has left: the next read returns that error
 		}
 		zone := a.zone.Load()
 		answer, forward := reply(buf[:n], zone)
@@ -257,7 +257,7 @@ func (a *asker) serveConn(conn net.Conn) {
 	}
 }
 
-// ask passes a question on, and says that the server failed where nobody answers.
+// ask forwards a question, and answers that the server failed where no upstream answers.
 func (a *asker) ask(zone *Zone, network string, question []byte) []byte {
 	answer, err := a.server.nodes.ask(a.ctx, network, question, zone.Upstreams)
 	if err != nil {

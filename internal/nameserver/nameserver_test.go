@@ -178,14 +178,7 @@ type upstream struct {
 // newUpstream starts a server that answers with what f returns; nil is silence.
 func newUpstream(t *testing.T, f func(network string, q dnsmessage.Message) *dnsmessage.Message) *upstream {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := net.ListenPacket("udp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, p := bothSockets(t)
 	u := &upstream{addr: netip.MustParseAddrPort(l.Addr().String())}
 	answer := func(network string, b []byte) []byte {
 		u.asked.Add(1)
@@ -247,16 +240,27 @@ func fixed(code dnsmessage.RCode, address string) func(string, dnsmessage.Messag
 }
 
 // serve starts an asker "a" and returns its address.
+// bothSockets returns sockets for TCP and UDP with one port. Another test may have the port of TCP for UDP already.
+func bothSockets(t *testing.T) (net.Listener, net.PacketConn) {
+	t.Helper()
+	for range 20 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := net.ListenPacket("udp", l.Addr().String())
+		if err == nil {
+			return l, p
+		}
+		_ = l.Close()
+	}
+	t.Fatal("no port is free for TCP and UDP")
+	return nil, nil
+}
+
 func serve(t *testing.T, s *Server, zone *Zone) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := net.ListenPacket("udp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, p := bothSockets(t)
 	s.Serve("a", Sockets{UDP: p, TCP: l}, zone)
 	return l.Addr().String()
 }

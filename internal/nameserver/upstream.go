@@ -107,8 +107,8 @@ func (u *upstreams) ask(ctx context.Context, network string, question []byte, ow
 	return nil, errors.Join(errs...)
 }
 
-// exchange asks one name server. The question goes out under an id and from a port that
-// nobody can foresee.
+// exchange asks one name server. The question goes out under an unpredictable id and from an
+// unpredictable port.
 func (u *upstreams) exchange(ctx context.Context, network string, to netip.AddrPort, question []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()

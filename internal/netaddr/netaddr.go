@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// slash64 is how much of an IPv6 address names a network: whoever is in it can have any of its addresses.
+// slash64 is how much of an IPv6 address names a network: a client in it can have any of its addresses.
 const slash64 = 64
 
 // Network names what one machine can have of the addresses of a network: of a remote address, with a port or

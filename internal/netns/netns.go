@@ -38,10 +38,10 @@ func Make(path string) error {
 	return <-done
 }
 
-// fresh makes the namespace on a thread that ends with this goroutine: the
-// thread changes its namespace permanently, so it is never unlocked. The main
-// thread never ends and stands for the process in /proc/self, so it must be left
-// as it is; held for a moment, it makes another goroutine run elsewhere.
+// fresh makes the namespace on a thread that ends with this goroutine: the thread changes its
+// namespace permanently, so it is never unlocked. The main thread never ends and stands for the
+// process in /proc/self, so it must not be changed: if this goroutine runs on it, it holds that
+// thread for a moment, so that another goroutine runs on a different one.
 func fresh(path string, done chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
@@ -68,9 +68,8 @@ func fresh(path string, done chan<- error) {
 	done <- nil
 }
 
-// Do calls f in the namespace at path and returns its error. The sockets that f opens
-// stay in the namespace, and the programs that it runs are in it; a goroutine that it
-// starts is not.
+// Do calls f in the namespace at path and returns its error. The sockets that f opens stay in the
+// namespace, and the programs that f runs are in it; a goroutine that f starts is not.
 func Do(path string, f func() error) error {
 	done := make(chan error)
 	go within(path, f, done)

@@ -16,7 +16,7 @@ type Signal struct{ c chan struct{} }
 // New returns a Signal that nothing was notified of.
 func New() Signal { return Signal{make(chan struct{}, 1)} }
 
-// Notify wakes who waits, or else who waits next. It never blocks.
+// Notify wakes the goroutine that waits, or else the next one that waits. It never blocks.
 func (s Signal) Notify() {
 	select {
 	case s.c <- struct{}{}:
@@ -42,10 +42,10 @@ func (s Signal) Wait(ctx context.Context) error {
 // may be called concurrently, and it must not be copied.
 type Broadcast struct {
 	mu sync.Mutex
-	c  chan struct{} // closed by the next Notify; nil: nobody waits
+	c  chan struct{} // closed by the next Notify; nil: no goroutine waits
 }
 
-// Notify wakes everybody who called C before. It never blocks.
+// Notify wakes all goroutines that called C before. It never blocks.
 func (b *Broadcast) Notify() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

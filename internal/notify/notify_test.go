@@ -75,7 +75,7 @@ func TestBroadcastWakesAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var b Broadcast
-		b.Notify() // nobody waits
+		b.Notify() // no goroutine waits
 		var woken atomic.Int64
 		for range 3 {
 			c := b.C()

@@ -208,7 +208,7 @@ func (p *Provider) post(path string, form url.Values, out any) {
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK || json.Unmarshal(b, out) != nil {
-		p.t.Fatalf("%s: %s %s %v\n%s", path, resp.Status, b, err, p.process.Tail())
+		p.t.Fatalf("%s: %s %s %v", path, resp.Status, b, err)
 	}
 }
 
@@ -227,8 +227,8 @@ func (a as) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var hidden = regexp.MustCompile(`name="(xsrf|user_code)"[^>]*value="([^"]*)"`)
 
-// Approve plays the browser of a person who opens an address, signs in as an account and agrees. It returns what the last
-// page said; an error fails the test. It may be called by any goroutine.
+// Approve plays the browser of a person that opens an address, signs in as an account and agrees. It returns what the
+// last page said; an error fails the test. It may be called by any goroutine.
 func (p *Provider) Approve(address, account string) string {
 	p.t.Helper()
 	page, err := p.approve(address, account)

@@ -31,8 +31,8 @@ type Lock struct {
 // Lock returns the lock of a name, which its holder has for most at a time.
 func (d *DB) Lock(name string, most time.Duration) *Lock { return &Lock{db: d, name: name, most: most} }
 
-// Acquire waits for the lock, with others who share it or alone. It fails with kind
-// Unavailable where the database is away, or another program does not give it back in time.
+// Acquire waits for the lock, shared or alone. It fails with kind Unavailable where the database is
+// not reachable, or another program does not release the lock in time.
 func (l *Lock) Acquire(shared bool) error {
 	how := "pg_advisory_xact_lock"
 	if shared {

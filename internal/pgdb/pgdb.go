@@ -26,6 +26,9 @@ type Options struct {
 	Prepare func(ctx context.Context, conn *pgx.Conn) error
 	// Tracer sees every query of the pool. It may be nil.
 	Tracer pgx.QueryTracer
+	// OnTx, if set, is called with each Tx that has ended: its time, with the wait for a connection and repetitions, and its
+	// error. It may be called concurrently.
+	OnTx func(took time.Duration, err error)
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -34,6 +37,7 @@ type Options struct {
 // away they fail with Unavailable, and the pool finds it again by itself.
 type DB struct {
 	pool *pgxpool.Pool
+	onTx func(took time.Duration, err error) // may be nil
 	log  *slog.Logger
 }
 
@@ -65,7 +69,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, Classify("open database", err)
 	}
-	d := &DB{pool: pool, log: o.Logger}
+	d := &DB{pool: pool, onTx: o.OnTx, log: o.Logger}
 	tries := away(100 * time.Millisecond)
 	for {
 		err := d.prepare(ctx, o.Prepare)
@@ -127,6 +131,7 @@ const (
 // error what was tried.
 func (d *DB) Tx(ctx context.Context, what string, do func(pgx.Tx) error) error {
 	var err error
+	began := time.Now()
 	tries := retry.Backoff{Policy: retry.Policy{Min: 25 * time.Millisecond, Max: 75 * time.Millisecond, Jitter: jitter}}
 	for try := range maxTries {
 		if try > 0 && tries.Wait(ctx) != nil {
@@ -137,8 +142,14 @@ func (d *DB) Tx(ctx context.Context, what string, do func(pgx.Tx) error) error {
 			break
 		}
 	}
+	if d.onTx != nil {
+		d.onTx(time.Since(began), err)
+	}
 	return Classify(what, err)
 }
+
+// Stat returns how the pool is.
+func (d *DB) Stat() *pgxpool.Stat { return d.pool.Stat() }
 
 // Exec runs one statement. The error is the driver's: see Classify.
 func (d *DB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
@@ -157,6 +168,7 @@ func (d *DB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 
 // A Querier is a DB, a pgx.Tx or a pgx.Conn.
 type Querier interface {
+	// Query runs a query, see pgx.Conn.
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 

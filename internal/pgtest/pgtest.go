@@ -1,6 +1,6 @@
-// Package pgtest gives tests a real PostgreSQL: one private cluster for each
-// test process, started by the first test that asks, and a schema of its own for
-// each test, so that tests run in parallel and see nothing of each other.
+// Package pgtest gives tests a real PostgreSQL. There is one private cluster for each test process,
+// which the first test starts, and a separate schema for each test: so tests run in parallel and
+// see nothing of each other.
 //
 // The package under test needs
 //

@@ -237,7 +237,7 @@ func (o *port) hold(c interface{ Close() error }) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
-		_ = c.Close() // nobody uses it
+		_ = c.Close() // it is not used
 		return false
 	}
 	o.open[c] = true

@@ -23,7 +23,7 @@ func forwarder(t *testing.T, refuse func(string) bool) *Forwarder {
 	return f
 }
 
-// free returns a port that nobody has at the moment.
+// free returns a port that is free at the moment.
 func free(t *testing.T) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp6", "[::1]:0")

@@ -30,7 +30,7 @@ func (o *port) serveTCP(address string) error {
 				return
 			}
 			if err != nil {
-				_ = retry.Sleep(o.ctx, acceptPause) // it ends with the port, of which the next Accept says so
+				_ = retry.Sleep(o.ctx, acceptPause) // it ends with the port: then the next Accept fails
 				continue
 			}
 			select {
@@ -45,7 +45,7 @@ func (o *port) serveTCP(address string) error {
 					o.connect(conn.(*net.TCPConn))
 				})
 			default:
-				_ = conn.Close() // who waits in vain sees it at once
+				_ = conn.Close() // a client that would wait in vain sees it at once
 			}
 		}
 	})
@@ -64,7 +64,7 @@ func (o *port) connect(from *net.TCPConn) {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(o.ctx, "tcp4", o.to)
 	if err != nil {
-		_ = from.SetLinger(0) // the client is refused, as where nobody listens
+		_ = from.SetLinger(0) // the client is refused, as by a port without a listener
 		return
 	}
 	to := conn.(*net.TCPConn)

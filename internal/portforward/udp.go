@@ -16,7 +16,7 @@ import (
 // maxPacket is the largest packet of UDP.
 const maxPacket = 65_535
 
-// A client is who sends packets, and the address of the node that it sends them to: replies
+// A client is the sender of packets, and the address of the node that it sends them to: replies
 // come from there.
 type client struct {
 	from netip.AddrPort
@@ -58,7 +58,7 @@ func (u *udpPort) receive() {
 			return
 		}
 		if err != nil {
-			_ = retry.Sleep(u.ctx, acceptPause) // it ends with the port, of which the next read says so
+			_ = retry.Sleep(u.ctx, acceptPause) // it ends with the port: then the next read fails
 			continue
 		}
 		address, ok := from.(*net.UDPAddr)

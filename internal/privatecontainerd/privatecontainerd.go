@@ -68,8 +68,8 @@ func Socket(dir string) string {
 	return filepath.Join("/run", "colony-"+hex.EncodeToString(sum[:6]), "containerd.sock")
 }
 
-// Command writes the configuration of the daemon in opts.Dir and returns the
-// command that runs it in the foreground, for those who supervise it themselves.
+// Command writes the configuration of the daemon in opts.Dir and returns the command that runs it
+// in the foreground, for callers that supervise it themselves.
 func Command(opts Options) (*exec.Cmd, error) {
 	dir, err := filepath.Abs(opts.Dir)
 	if err != nil || opts.Dir == "" {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// endOrphans stops the daemons of dir whose starters have ended. The caller holds the
-// lock, so nobody else wants them.
+// endOrphans stops the daemons of dir whose starters have ended. The caller holds the lock, so no
+// other starter wants them.
 func endOrphans(ctx context.Context, dir string) error {
 	orphans, err := processes(func(pid int) bool { return serves(pid, dir) })
 	for _, pid := range orphans {

@@ -18,7 +18,7 @@ import (
 	"github.com/colonyfleet/colony/internal/filelock"
 )
 
-// findUser picks who runs the server: PostgreSQL refuses to be root.
+// findUser picks the user that runs the server: PostgreSQL refuses to be root.
 func (c *Cluster) findUser(context.Context) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -67,8 +67,8 @@ func (c *Cluster) prepareDirs(context.Context) error {
 	return err
 }
 
-// own gives a directory to the server's user and to nobody else. A directory of
-// somebody else, under a name that could be foreseen, is refused.
+// own gives a directory to the server's user alone. A directory of another user, under a name that
+// could be foreseen, is refused.
 func (c *Cluster) own(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

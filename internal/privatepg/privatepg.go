@@ -1,11 +1,11 @@
-// Package privatepg runs a PostgreSQL server of its own: own data directory, a
-// Unix socket that only its owner can enter, no network, never as root. It uses
-// the server programs of the system and disturbs no other server on the machine.
+// Package privatepg runs a PostgreSQL server of its own: own data directory, a Unix socket that
+// only its owner can enter, no network, never as root. It uses the server programs of the system
+// and disturbs no other server on the machine.
 //
-// A cluster survives being killed at any moment: initialisation is renamed into
-// place when complete, a postmaster.pid left behind is recognised as stale even
-// where its process number belongs to another program by now, and a server that
-// outlived the program that started it is shut down before a new one starts.
+// A cluster survives being killed at any moment. Initialisation is renamed into place when
+// complete. A postmaster.pid that is left behind is recognised as stale, even if its process number
+// belongs to another program by now. A server that outlived the program that started it is shut
+// down before a new one starts.
 package privatepg
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/colonyfleet/colony/internal/filelock"
 )
 
-// superuser is the role that owns the cluster. Whoever can open the socket may
-// be it: the permissions of the socket's directory are the access control.
+// superuser is the role that owns the cluster. Any user that can open the socket can use it: the
+// permissions of the socket's directory are the access control.
 const superuser = "colony"
 
 // maxSocketPath is what fits into sockaddr_un, less the ".s.PGSQL.5432.lock"
@@ -40,7 +40,7 @@ type Options struct {
 	// BinDir holds initdb and postgres. Empty: the version that made the data, or
 	// the newest below /usr/lib/postgresql, or that in PATH.
 	BinDir string
-	// User runs the server when this program is root. Empty: postgres, else nobody.
+	// User runs the server when this program is root. Empty: postgres, else the unprivileged user of the system.
 	User string
 	// Settings are further server settings, by name.
 	Settings map[string]string

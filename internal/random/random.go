@@ -10,12 +10,11 @@ import (
 	"sync"
 )
 
-// A Source draws. The nil Source is the machine's own, which nobody can predict. Any
-// other follows from its seed and is for no secrets. Its methods may be called
-// concurrently.
+// A Source draws. The nil Source is the machine's own, which is unpredictable. Any other follows
+// from its seed and is for no secrets. Its methods may be called concurrently.
 //
-// What is drawn for one use does not depend on what is drawn for others, nor on the
-// order in which goroutines with different uses come.
+// What is drawn for one use does not depend on what is drawn for others, nor on the order in which
+// goroutines with different uses come.
 type Source struct {
 	seed uint64
 

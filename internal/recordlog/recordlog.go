@@ -1,21 +1,18 @@
-// Package recordlog is a file of records that is appended to, and now and then
-// replaced by one without history. It never gives back a record that was not
-// appended to it.
+// Package recordlog is a file of records that is appended to, and now and then replaced by one
+// without history. It never gives back a record that was not appended to it.
 //
-// The file has a header with a format and the release that reads it. Each record
-// has a checksum, which also covers its number within the file and the role and name
-// of the file, so that flipped bits, zeroed blocks, cuts, and files or blocks in the
-// place of others are detected.
+// The file has a header with a format and the release that reads it. Each record has a checksum,
+// which also covers its number within the file and the role and name of the file, so that flipped
+// bits, zeroed blocks, cuts, and files or blocks in the place of others are detected.
 //
-// Open distinguishes a torn tail from damage. A torn tail is what a crash leaves of
-// appends that were never durable. It is cut off. A disk may keep the sectors of these in
-// any order, so that valid records may lie within it; but nothing in it proves that what
-// is missing was durable. There are two proofs: each record says whether the one before
-// it was durable when it was written, and after a Sync a seal at the end of the file
-// says so of all records, until the next Append takes its place. Options.Durable is a third, for
-// a caller that keeps one elsewhere. What is missing before
-// a proof is damage: the records around it are salvaged, the lost ones are counted by the
-// gap in the numbers, and the damaged file is kept aside.
+// Open distinguishes a torn tail from damage. A torn tail is what a crash leaves of appends that
+// were never durable. It is cut off. A disk may keep the sectors of these in any order, so that
+// valid records may lie within the tail; but nothing in it proves that the missing ones were
+// durable. There are two proofs. Each record says whether the one before it was durable at that
+// time. After a Sync a seal at the end of the file marks all records as durable, until the next
+// Append replaces the seal. Options.Durable is a third, for a caller that keeps one elsewhere. What
+// is missing before a proof is damage: the records around it are salvaged, the lost ones are
+// counted by the gap in the numbers, and the damaged file is kept aside.
 package recordlog
 
 import (
@@ -95,19 +92,19 @@ type Found struct {
 	// Unsealed says that no seal was at the end: a crash came in the middle of an append, or right behind
 	// it, or a disk has lost the end.
 	Unsealed bool
-	// Damage is nil where the file held all that was stored in it. Its Lost counts
-	// the records that are missing, as far as that can be known: at least so many.
-	// Those that the argument of each did not count were behind the last record.
+	// Damage is nil where the file held all that was stored in it. Its Lost is the least number of
+	// records that are missing. Those that the argument of each did not count were behind the last
+	// record.
 	Damage *statefile.Damage
 }
 
-// Open opens a log, which it makes where it does not exist, and hands each record to
-// each, in order, with the number of those that are lost right before it; what each
-// refuses with an error counts as lost. After damage, and where there is no file and no room
-// for one, the Log is Broken, and the caller replaces it by what it has.
+// Open opens a log, and makes it if it does not exist. It hands each record to each, in order, with
+// the number of records that were lost right before it; a record that each refuses with an error
+// counts as lost. After damage, and where there is no file and no room for one, the Log is Broken,
+// and the caller replaces its content.
 //
-// Open fails with a *statefile.NewerError for a file of a later format, which it
-// does not touch, and where the file cannot be read or written now.
+// Open fails with a *statefile.NewerError for a file of a later format, which it does not touch,
+// and where the file cannot be read or written now.
 func Open(o Options, each func(body []byte, lost uint64) error) (*Log, Found, error) {
 	return OpenAt(o, func(body []byte, _ int64, lost uint64) error { return each(body, lost) })
 }
@@ -280,8 +277,8 @@ func (l *Log) undo() {
 	}
 }
 
-// Sync makes durable what was appended before the call. When it fails the log is
-// Broken, because nobody knows what the disk has.
+// Sync makes durable what was appended before the call. When it fails the log is Broken, because it
+// is unknown what the disk has.
 func (l *Log) Sync() error {
 	f := l.file
 	if f == nil {
@@ -327,7 +324,7 @@ func (l *Log) Replace(bodies [][]byte) error {
 		return fmt.Errorf("replace %s: %w", l.o.Identity, err)
 	}
 	if l.file != nil {
-		_ = l.file.Close() // the file that was replaced: nobody needs it
+		_ = l.file.Close() // the file that was replaced: it is not needed
 	}
 	l.mu.Lock()
 	l.file, l.size, l.next, l.durable = f, size, n, n-1

@@ -3,6 +3,7 @@ package recordlog
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -165,6 +166,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
+var damages = flag.Int("damages", 1500, "how often TestRandomDamage damages a log")
+
 // TestRandomDamage damages a larger log: what is given back was appended, in order,
 // and at least what is missing is reported.
 func TestRandomDamage(t *testing.T) {
@@ -172,7 +175,7 @@ func TestRandomDamage(t *testing.T) {
 	o := options(t.TempDir())
 	whole, want := written(t, o, 400)
 	rng := rand.New(rand.NewPCG(3, 4))
-	for i := range 1500 {
+	for i := range *damages {
 		b := bytes.Clone(whole)
 		at := rng.IntN(len(b))
 		switch i % 4 {

@@ -52,7 +52,7 @@ func (s *scan) walk() {
 			s.sealed = true
 			return // what follows is of an append whose beginning is missing
 		case ok && !r.seal && r.n == s.next:
-			s.take(r.body, r.end)
+			s.accept(r.body, r.end)
 			continue
 		}
 		at, r, found := s.find(s.at)
@@ -72,8 +72,8 @@ func (s *scan) walk() {
 	}
 }
 
-// take passes on the record that belongs here and ends at end.
-func (s *scan) take(body []byte, end int) {
+// accept passes on the record that belongs here and ends at end.
+func (s *scan) accept(body []byte, end int) {
 	err := s.each(body, int64(end-len(body)-recordHead), s.gap)
 	s.at, s.next, s.gap = end, s.next+1, 0
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *scan) damage(lost uint64, format string, args ...any) {
 	}
 }
 
-// record returns the record at an offset if it is valid, whatever its number.
+// record returns the record at an offset if it is valid, with any number.
 func (s *scan) record(at int) (r record, ok bool) {
 	b := s.b[at:]
 	if len(b) < recordHead {
@@ -161,7 +161,7 @@ func (s *scan) wrongLength(at int, found bool, follows record) bool {
 	for _, length := range []uint32{size, size | flagContinues} {
 		if s.log.sum(length, b[8:]) == binary.LittleEndian.Uint32(b[4:]) {
 			s.damage(0, "the length of record %d is wrong", s.next)
-			s.take(b[recordHead:], at)
+			s.accept(b[recordHead:], at)
 			return true
 		}
 	}

@@ -12,8 +12,8 @@ const (
 	mostStack = 16 << 10
 )
 
-// Bounded returns a handler that passes records on to another one with each value shortened that is a long text, or would be
-// one: clients choose names, topics and what they are quoted in, and a line is not to be longer for that.
+// Bounded returns a handler that passes records on to another one, and shortens each value that is, or would become, a long
+// text. Clients choose names and topics, which errors quote, and must not be able to make a line longer.
 func Bounded(to slog.Handler) slog.Handler { return bounded{to} }
 
 type bounded struct{ slog.Handler }

@@ -93,7 +93,8 @@ func hostOf(key string) string {
 
 // Credentials returns the user and the password of a registry, host or host:port; both
 // are empty where the file has none. A password without a user is an identity token. It
-// runs no program: credentials that one keeps are an error that says so.
+// runs no program: if the file uses a credential helper, the error says that helpers are not
+// supported.
 func (f File) Credentials(host string) (user, password string, err error) {
 	host = hostOf(host)
 	e, ok := f.auths[host]

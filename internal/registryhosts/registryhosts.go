@@ -3,6 +3,7 @@
 package registryhosts
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -24,7 +25,7 @@ type Options struct {
 	// other.
 	Mirror     string
 	MirrorOnly bool
-	// MirrorTLS proves to the mirror who asks; nil: nothing does.
+	// MirrorTLS identifies this client to the mirror; nil: it has no certificate.
 	MirrorTLS *tls.Config
 	// PlainHTTP lists registries (host or host:port) spoken to without TLS. Those on
 	// a loopback address always are.
@@ -64,10 +65,10 @@ func New(o Options) *Client {
 
 func (c *Client) client(t *http.Transport) *http.Client {
 	c.transports = append(c.transports, t)
-	return &http.Client{Transport: stalling{t, c.o.Stall}}
+	return &http.Client{Transport: explained{stalling{t, c.o.Stall}}}
 }
 
-// Close closes the connections that nobody uses.
+// Close closes the idle connections.
 func (c *Client) Close() {
 	for _, t := range c.transports {
 		t.CloseIdleConnections()
@@ -120,6 +121,37 @@ func (c *Client) Hosts(host string) ([]docker.RegistryHost, error) {
 	}
 	add(c.http, scheme, address, "")
 	return out, nil
+}
+
+// maxRefusal bounds what is read of a refusal, in bytes.
+const maxRefusal = 64 << 10
+
+// explained gives the answer to a HEAD that a registry refuses for want of room the body of that to a GET, which says why and what
+// to do: a resolver asks by HEAD.
+type explained struct{ next http.RoundTripper }
+
+func (e explained) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := e.next.RoundTrip(req)
+	if err != nil || req.Method != http.MethodHead || resp.StatusCode != http.StatusInsufficientStorage {
+		return resp, err
+	}
+	get := req.Clone(req.Context())
+	get.Method = http.MethodGet
+	why, err := e.next.RoundTrip(get)
+	if err != nil {
+		return resp, nil //nolint:nilerr // the refusal itself is known
+	}
+	defer why.Body.Close()
+	if why.StatusCode != resp.StatusCode {
+		return resp, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(why.Body, maxRefusal))
+	if err != nil {
+		return resp, nil //nolint:nilerr // the same
+	}
+	_ = resp.Body.Close()                           // of a HEAD there is nothing in it
+	resp.Body = io.NopCloser(bytes.NewReader(text)) // it is read after it was closed
+	return resp, nil
 }
 
 // A StallError is the end of an answer of which nothing more came.

@@ -5,8 +5,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
 )
 
 func TestAnswerThatStallsEnds(t *testing.T) {
@@ -40,5 +43,29 @@ func TestAnswerThatStallsEnds(t *testing.T) {
 	}
 	if got, err := read("/"); err != nil || got != "half.whole" {
 		t.Errorf("read %q, %v; want all", got, err)
+	}
+}
+
+// TestRefusalForWantOfRoom asks for a manifest as a resolver does: why it is refused stands in no answer to HEAD.
+func TestRefusalForWantOfRoom(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v2/full/manifests/1":
+			w.WriteHeader(http.StatusInsufficientStorage)
+			_, _ = io.WriteString(w, `{"errors":[{"code":"NO_SPACE","message":"enlarge the disk"}]}`)
+		default:
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = io.WriteString(w, "away")
+		}
+	}))
+	defer server.Close()
+	c := New(Options{Mirror: server.URL, MirrorOnly: true, Stall: time.Minute})
+	defer c.Close()
+	for ref, want := range map[string]string{"r.example/full:1": "enlarge the disk", "r.example/away:1": "502"} {
+		_, _, err := docker.NewResolver(docker.ResolverOptions{Hosts: c.Hosts}).Resolve(t.Context(), ref)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "away\"") {
+			t.Errorf("%s: %v, want %q", ref, err, want)
+		}
 	}
 }

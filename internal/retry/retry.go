@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// least is the shortest random delay: also with full jitter nobody tries again in
-// a busy loop.
+// least is the shortest random delay: even with full jitter no caller tries again in a busy loop.
 const least = time.Millisecond
 
 // A Policy says how the delay between two attempts grows. It is a value, and may be
@@ -27,9 +26,9 @@ type Policy struct {
 	Min time.Duration
 	// Max caps that bound, also where Min is greater.
 	Max time.Duration
-	// Jitter is the part of the delay that is drawn at random, from 0 (none: each
-	// delay is its bound) to 1 (any time up to the bound), so that those who failed
-	// together do not try again together.
+	// Jitter is the part of the delay that is drawn at random, from 0 (none: each delay is its
+	// bound) to 1 (any time up to the bound), so that clients that failed together do not try again
+	// together.
 	Jitter float64
 }
 

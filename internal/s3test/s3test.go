@@ -1,5 +1,5 @@
-// Package s3test starts versitygw, a real object storage of somebody else's that speaks the
-// protocol of Amazon S3, for the tests of what is kept in one.
+// Package s3test starts versitygw, a real object storage with the protocol of Amazon S3, for the
+// tests of what is kept in one.
 package s3test
 
 import (
@@ -27,7 +27,7 @@ type Server struct {
 	*testproc.Process
 	// URL is where it listens.
 	URL string
-	// CredentialFile has the keys of a user who may do everything.
+	// CredentialFile has the keys of a user that may do everything.
 	CredentialFile string
 	t              testing.TB
 	addr           string
@@ -58,7 +58,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// Again starts it after it was killed, and waits until it listens.
+// Again starts the server after it was killed, and waits until it listens.
 func (s *Server) Again() {
 	s.t.Helper()
 	s.Process.Start(program, "--port", s.addr, "--quiet", "posix", "--sidecar", s.attrs, s.root)

@@ -25,9 +25,9 @@ func FolderOf(why error, namespace, container string) Folder {
 	return Folder(m[1])
 }
 
-// beingRemoved returns the path of the folder while containerd removes it: it gives it a name with
-// a dot first. Where it is killed then, that stays, and each later removal of a task of this
-// container fails, since the name is taken.
+// beingRemoved returns the path of the folder while containerd removes it: containerd first renames
+// it to a name with a dot. If containerd is killed then, that folder stays, and each later removal
+// of a task of this container fails, since the name exists.
 func (f Folder) beingRemoved() string {
 	return filepath.Join(filepath.Dir(string(f)), "."+filepath.Base(string(f)))
 }

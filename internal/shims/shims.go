@@ -18,7 +18,7 @@ import (
 // A Shim is a shim process.
 type Shim struct {
 	Container string // the id of its container
-	PID       int
+	PID       int    // id of the process
 	args      []string
 }
 

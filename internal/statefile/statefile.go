@@ -75,7 +75,7 @@ type Damage struct {
 	Path string
 	// Aside is the path that the file has now; empty where it could not be set aside.
 	Aside string
-	// Removed says that the file was removed: whoever has its content still is asked again.
+	// Removed says that the file was removed: the tier that still has its content is asked again.
 	Removed bool
 	// Lost is how many records are missing, or more; 0 where that is not known, or the file as a
 	// whole is one.

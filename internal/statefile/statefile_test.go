@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -91,13 +92,15 @@ func TestEveryBit(t *testing.T) {
 	}
 }
 
+var damages = flag.Int("damages", 2000, "how often TestRandomDamage damages a file")
+
 // TestRandomDamage is about a large file.
 func TestRandomDamage(t *testing.T) {
 	t.Parallel()
 	f := file(t.TempDir())
 	rng := rand.New(rand.NewPCG(1, 2))
 	whole := f.Seal([]byte(`{"key":"` + strings.Repeat("x", 64<<10) + `"}`))
-	for i := range 2000 {
+	for i := range *damages {
 		b := bytes.Clone(whole)
 		switch i % 3 {
 		case 0:

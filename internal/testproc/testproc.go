@@ -32,8 +32,17 @@ type Process struct {
 }
 
 // New returns a process that does not run yet. The name is for messages; log is
-// the file that its standard output and error are added to.
-func New(t testing.TB, name, log string) *Process { return &Process{t: t, name: name, log: log} }
+// the file that its standard output and error are added to. The end of it is shown
+// where the test fails.
+func New(t testing.TB, name, log string) *Process {
+	p := &Process{t: t, name: name, log: log}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s wrote:\n%s", name, p.Tail())
+		}
+	})
+	return p
+}
 
 // Name returns the name for messages.
 func (p *Process) Name() string { return p.name }
@@ -96,13 +105,10 @@ func (p *Process) Kill() {
 	p.end(syscall.SIGKILL)
 }
 
-// Stop ends the program in order, by SIGTERM, and shows the end of its log where
-// the test has failed. One that takes longer than 30 s is killed and fails the test.
+// Stop ends the program in order, by SIGTERM. One that takes longer than 30 s is
+// killed and fails the test.
 func (p *Process) Stop() {
 	p.t.Helper()
-	if p.t.Failed() {
-		p.t.Logf("%s wrote:\n%s", p.name, p.Tail())
-	}
 	if p.child == nil {
 		return
 	}
@@ -127,10 +133,9 @@ func (p *Process) Tail() []byte {
 	return bytes.TrimSpace(b[max(0, len(b)-most):])
 }
 
-// Orphan runs this test program, with in as its standard input and variables, as name=value,
-// beside those of the test, until it has written the id of a process that it started as its first
-// line. Then it kills the test program, so that nobody but the kernel ends that process, and
-// returns the id.
+// Orphan runs this test program, with in as its standard input and variables, as name=value, beside
+// those of the test, until it has written the id of a process that it started as its first line.
+// Then it kills the test program, so that only the kernel ends that process, and returns the id.
 func Orphan(t testing.TB, in *os.File, env ...string) (pid int) {
 	t.Helper()
 	parent := exec.Command(os.Args[0])

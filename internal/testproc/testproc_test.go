@@ -6,7 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/colonyfleet/colony/internal/testpart"
 )
 
 // recorder keeps what a test would be failed with.
@@ -49,11 +50,7 @@ func TestEndByItself(t *testing.T) {
 	r := &recorder{TB: t}
 	p := New(r, "quitter", filepath.Join(t.TempDir(), "log"))
 	p.Start("sh", "-c", "echo it is broken; exit 3")
-	for deadline := time.Now().Add(time.Minute); p.Running() == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it runs for a minute")
-		}
-	}
+	testpart.Eventually(t, "it has ended", func() bool { return p.Running() != nil })
 	p.Kill()
 	if len(r.errors) != 1 || !strings.Contains(r.errors[0], "quitter ended by itself: exit status 3") || !strings.Contains(r.errors[0], "it is broken") {
 		t.Errorf("failed with %q, want its end and its last words", r.errors)

@@ -54,7 +54,8 @@ func (p *TPM) Again() {
 	})
 }
 
-// Replace makes it another TPM, as it is after it was cleared. It must have been killed.
+// Replace turns it into another TPM, which is also the state after it was cleared. It must have
+// been killed.
 func (p *TPM) Replace() {
 	p.t.Helper()
 	if err := os.RemoveAll(p.state); err != nil {

@@ -56,7 +56,7 @@ func existing(dir string) (string, error) {
 func writable(dir, at string) doctor.Finding {
 	f, err := os.CreateTemp(at, ".tmp-doctor-*")
 	if err != nil {
-		return doctor.Failf("give the user that Colony runs as the right to write there, or mount it writable", "%s cannot be written: %v", at, err)
+		return doctor.Failf(remedy(err), "%s cannot be written: %v", at, err)
 	}
 	began := time.Now()
 	_, err = f.Write(make([]byte, 4096))
@@ -65,7 +65,7 @@ func writable(dir, at string) doctor.Finding {
 	}
 	took := time.Since(began)
 	if err = errors.Join(err, f.Close(), os.Remove(f.Name())); err != nil {
-		return doctor.Failf("free some space; if there is enough, replace the disk", "%s: what is written does not reach the disk: %v", at, err)
+		return doctor.Failf(remedy(err), "%s: what is written does not reach the disk: %v", at, err)
 	}
 	switch {
 	case took > slowFlush:
@@ -74,6 +74,21 @@ func writable(dir, at string) doctor.Finding {
 		return doctor.Okf("%s does not exist yet; %s is writable, a flush takes %s", dir, at, took.Round(time.Microsecond))
 	}
 	return doctor.Okf("%s is writable, a flush takes %s", at, took.Round(time.Microsecond))
+}
+
+// remedy says what to do where a file cannot be written.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, unix.ENOSPC):
+		return "free some space, or, where the line about inodes says so, remove files"
+	case errors.Is(err, unix.EDQUOT):
+		return "free some space, or raise the quota of the user that Colony runs as"
+	case errors.Is(err, unix.EROFS):
+		return "mount it writable; where the kernel made it read-only after an error (see dmesg), check the file system with fsck first, and the disk"
+	case errors.Is(err, fs.ErrPermission):
+		return "give the user that Colony runs as the right to write there"
+	}
+	return "look at the kernel's messages (dmesg): the disk may have failed"
 }
 
 func free(at string, need int64) doctor.Finding {
@@ -101,7 +116,7 @@ func inodes(at string) doctor.Finding {
 		return doctor.Failf("look at the file system", "%s: free inodes cannot be asked for: %v", at, err)
 	}
 	if st.Files > 0 && st.Ffree < 1000 { // some file systems have no fixed number
-		return doctor.Failf("remove small files that nobody needs, or make the file system anew with more inodes", "%s: %d inodes are free, each file needs one", at, st.Ffree)
+		return doctor.Failf("remove small files that are not needed, or make the file system anew with more inodes", "%s: %d inodes are free, each file needs one", at, st.Ffree)
 	}
 	return doctor.Okf("%s: inodes are free", at)
 }

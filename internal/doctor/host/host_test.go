@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/filelock"
@@ -48,6 +51,13 @@ func TestDisk(t *testing.T) {
 	}
 	want(t, "a file in place of the directory", Disk(file, 0)(t.Context()), doctor.Fail)
 	want(t, "no file can be made there", []doctor.Finding{writable("/proc", "/proc")}, doctor.Fail)
+	for err, fix := range map[error]string{
+		unix.ENOSPC: "free some space, or, where the line about inodes", unix.EDQUOT: "quota", unix.EROFS: "fsck", unix.EACCES: "the right to write", unix.EIO: "dmesg",
+	} {
+		if got := remedy(&fs.PathError{Op: "open", Path: "/x", Err: err}); !strings.Contains(got, fix) {
+			t.Errorf("%v: the fix is %q, want %q in it", err, got, fix)
+		}
+	}
 	for name, tt := range map[string]struct {
 		have, need int64
 		want       doctor.Status

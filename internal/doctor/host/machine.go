@@ -61,8 +61,8 @@ func judgeClock(now, floor time.Time, of string, synchronised func() (bool, erro
 	return []doctor.Finding{doctor.Okf("the clock is synchronised")}
 }
 
-// Permissions checks that a directory of state belongs to who runs Colony and that nobody
-// else can write there, and that nobody else can read the secrets; "" is none.
+// Permissions checks that a directory of state belongs to the user that runs Colony, that no other
+// user can write there, and that no other user can read the secrets; "" is none.
 func Permissions(dir string, secrets ...string) func(context.Context) []doctor.Finding {
 	return func(context.Context) []doctor.Finding {
 		out := []doctor.Finding{permissions(dir)}

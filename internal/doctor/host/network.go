@@ -22,7 +22,7 @@ import (
 // patience is how long another machine may take to answer.
 const patience = 5 * time.Second
 
-// An Address is one that a tier listens on, and the key of the configuration that says so.
+// An Address is one that a tier listens on, and its key in the configuration.
 type Address struct{ Key, Address string }
 
 // Ports checks that a tier can listen on its addresses; those that are empty are left
@@ -129,8 +129,8 @@ func HTTPBy(client *http.Client, what, key, target string) func(context.Context)
 	}
 }
 
-// ErrUnauthorized is the error of Get where who asks has to prove who it is.
-var ErrUnauthorized = errors.New("it wants to know who asks")
+// ErrUnauthorized is the error of Get where the server wants a certificate or token.
+var ErrUnauthorized = errors.New("it wants a certificate or a token")
 
 // Get fetches a small document. It fails where the status is not one of success; the body
 // is returned then, too.
@@ -138,7 +138,7 @@ func Get(ctx context.Context, target string) ([]byte, error) {
 	return get(ctx, http.DefaultClient, target)
 }
 
-// Pinned returns a client that takes the certificate in a PEM file and no other, by whatever name: it is for a listener of
+// Pinned returns a client that accepts only the certificate in a PEM file, with any name in it: it is for a listener of
 // this machine.
 func Pinned(certificate string) (*http.Client, error) {
 	b, err := os.ReadFile(certificate)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestPredecessor has an address become free while somebody waits for it, and one that does not.
+// TestPredecessor has an address become free while a server waits for it, and one that does not.
 func TestPredecessor(t *testing.T) {
 	t.Parallel()
 	before, err := net.Listen("tcp", "127.0.0.1:0")

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -42,6 +43,26 @@ func run(verb string, args []string) error {
 		return nil
 	case "hang": // until killed
 		signal.Ignore(syscall.SIGTERM)
+		fmt.Println("ready")
+		for {
+			<-time.After(time.Hour)
+		}
+	case "deaf": // until killed, also where its terminal is gone
+		signal.Ignore(syscall.SIGHUP)
+		return run("hang", nil)
+	case "parent": // [leave]: starts a deaf child, and hangs, or ends
+		child := exec.Command("/proc/self/exe", "deaf")
+		child.Args[0] = "/toolbox"
+		out, err := child.StdoutPipe()
+		if err == nil {
+			err = child.Start()
+		}
+		if err == nil {
+			_, err = io.ReadFull(out, make([]byte, len("ready\n")))
+		}
+		if err != nil || len(args) > 0 {
+			return err
+		}
 		fmt.Println("ready")
 		for {
 			<-time.After(time.Hour)
