@@ -14,7 +14,7 @@ import (
 // The budgets. What is past one is listed in spared with its reason.
 const (
 	maxFile      = 500
-	maxPackage   = 2200
+	maxPackage   = 2100
 	maxFunc      = 80
 	maxParams    = 5
 	maxFields    = 20
@@ -29,6 +29,16 @@ var spared = exceptions{
 	"internal/grpcdeadline.call":   "the signature of an interceptor is that of gRPC",
 	"internal/grpcdeadline.stream": "the signature of an interceptor is that of gRPC",
 	"protocol.Inventory":           "one flat message on the wire",
+}
+
+// larger names the packages that may have more lines than maxPackage, and how many.
+var larger = map[string]struct {
+	lines int
+	why   string
+}{
+	"broker":     {2400, "the life of one connection: what it needs besides lies in the packages below it"},
+	"lo/journal": {2400, "one writer owns every change of the disk, and its parts share its state: the formats lie in ondisk"},
+	"protocol":   {2400, "the words of all messages: whoever speaks one needs the types of others, and would import several packages for it"},
 }
 
 type source struct {
@@ -125,7 +135,11 @@ func TestBudgets(t *testing.T) {
 		})
 	}
 	for dir, n := range packageLines {
-		over(dir, "lines", n, maxPackage)
+		own, ok := larger[dir]
+		if ok && n <= maxPackage {
+			t.Errorf("%s keeps the budget: drop the exception (%s)", dir, own.why)
+		}
+		over(dir, "lines", n, max(maxPackage, own.lines))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -36,6 +37,108 @@ func TestDocReferences(t *testing.T) {
 			}
 		}
 	}
+}
+
+// callOrder are functions in which steps of a flow follow each other, with what they call in that order. A call with an equals sign does what the row of
+// the flow says that names the declaration behind it.
+var callOrder = []struct {
+	doc, file, function string
+	calls               []string
+}{
+	{"deploy.md", "co/api/write.go", "API.create", []string{"ParseSiteID", "application", "checkTarget", "Create=Create", "commit=API.commit"}},
+	{"deploy.md", "co/api/write.go", "API.commit", []string{"Marshal", "check", "put"}},
+	{"deploy.md", "co/desired/publish.go", "Loop.send", []string{"SaveBodies", "publish"}},
+	{"deploy.md", "lo/control/loop.go", "Loop.reconcileNode", []string{"Step=Step", "commit=Loop.reconcileNode", "publishDesired"}},
+	{"deploy.md", "en/agent/obey.go", "Runner.Accept", []string{"Check", "sent", "judge", "keep"}},
+	{"deploy.md", "en/agent/install.go", "worker.install", []string{"pullBesideActive=worker.pull", "Vacant", "cutOver=worker.cutOver", "follow=Prober.Probe", "installed=Runner.report"}},
+	{"deploy.md", "en/agent/install.go", "worker.cutOver", []string{"CutOver", "save", "clear"}},
+	{"deploy.md", "lo/control/accept.go", "Site.acceptReport", []string{"ApplyReport=Record.ApplyReport", "commitAccepted=Journal.Append"}},
+	{"deploy.md", "co/ingest/ingest.go", "Ingest.attempt", []string{"Events=Ingest.Accept", "commit=Journal.CommitBatch"}},
+	{"status-up.md", "lo/control/accept.go", "Site.acceptReport", []string{"ApplyReport=Record.ApplyReport", "commitAccepted=Journal.Append"}},
+	{"status-up.md", "co/ingest/ingest.go", "Ingest.attempt", []string{"Events=Decoder.Events", "commit=Journal.CommitBatch"}},
+	{"status-up.md", "co/db/fleet/journal/commit.go", "Journal.commitAll", []string{"LockSites", "Follow=Position.Follow", "write=Journal.CommitBatch", "Ack=Position.Ack"}},
+	{"status-up.md", "lo/uplink/ack.go", "link.advance", []string{"Trim=Trimmer.Trim"}},
+	{"status-up.md", "lo/control/trim/trim.go", "Trimmer.TrimAcked", []string{"SaveThrough=Site.SaveThrough", "Trim=Journal.Trim"}},
+	{"machine-data.md", "lo/data/accept.go", "Forwarder.Accept", []string{"Up=Table.Up", "acceptRetained=Store.Put", "accept=Sampler.Offer"}},
+	{"machine-data.md", "lo/data/sample.go", "stream.accept", []string{"Offer=Sampler.Offer", "put=stream.put"}},
+	{"machine-data.md", "co/db/data/data.go", "dataCommit.write", []string{"apply", "store=dataCommit.write", "deliver=Exchange.Deliver"}},
+	{"machine-data.md", "co/data/downlink/send.go", "Downlink.send", []string{"Publish=Downlink.send", "sendBatch=Downlink.sendBatch"}},
+	{"machine-data.md", "lo/data/downlink/downlink.go", "Downlink.follow", []string{"Follow=Downlink.follow", "deliver=Site.Put", "save=positions.save"}},
+	{"machine-data.md", "lo/data/downlink/downlink.go", "Downlink.hand", []string{"Put=Site.Put", "Publish=Site.Publish"}},
+}
+
+// TestFlowOrder checks that steps come in the order in which the code takes them: each of these
+// functions calls what the steps name one after the other, its flow names its file, and the rows
+// of the steps stand in the same order.
+func TestFlowOrder(t *testing.T) {
+	t.Parallel()
+	for _, o := range callOrder {
+		b, err := os.ReadFile(root + "/docs/flows/" + o.doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile("`" + regexp.QuoteMeta(o.file) + "#").Match(b) {
+			t.Errorf("%s does not name %s", o.doc, o.file)
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, o.file), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var calls, steps []string
+		for _, c := range o.calls {
+			call, step, _ := strings.Cut(c, "=")
+			calls = append(calls, call)
+			if step != "" {
+				steps = append(steps, step)
+			}
+		}
+		if missing := outOfOrder(f, o.function, calls); missing != "" {
+			t.Errorf("%s#%s does not call %s, or not in the order %v: correct the steps of %s", o.file, o.function, missing, calls, o.doc)
+		}
+		if fault := rowsOutOfOrder(string(b), steps); fault != "" {
+			t.Errorf("%s: %s; the code takes the steps in the order %v, see %s#%s", o.doc, fault, steps, o.file, o.function)
+		}
+	}
+}
+
+// rowsOutOfOrder returns which row of a flow stands before one that comes first in a list of what the rows name; "": all stand in order.
+func rowsOutOfOrder(doc string, steps []string) string {
+	last, before := 0, ""
+	for _, step := range steps {
+		row := strings.Index(doc, "#"+step+"`")
+		if row < 0 {
+			return "no row names " + step
+		}
+		row = strings.LastIndex(doc[:row], "\n") // several steps may stand in one row
+		if row < last {
+			return "the row of " + step + " stands before that of " + before
+		}
+		last, before = row, step
+	}
+	return ""
+}
+
+// outOfOrder returns the first of some calls that a function does not have after those before it;
+// "": it has all of them in order.
+func outOfOrder(f *ast.File, function string, calls []string) string {
+	for _, decl := range f.Decls {
+		d, ok := decl.(*ast.FuncDecl)
+		if !ok || functionName(d) != function {
+			continue
+		}
+		rest := calls
+		ast.Inspect(d.Body, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && len(rest) > 0 && lastName(call.Fun) == rest[0] {
+				rest = rest[1:]
+			}
+			return true
+		})
+		if len(rest) > 0 {
+			return rest[0]
+		}
+		return ""
+	}
+	return function
 }
 
 // path is a file or folder of the repository in the checklists.

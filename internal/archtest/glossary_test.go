@@ -1,12 +1,14 @@
 package archtest
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -58,10 +60,49 @@ func TestGlossary(t *testing.T) {
 			}
 		}
 	}
+	for _, noun := range permissionNouns(t) {
+		if !words[noun] {
+			t.Errorf("glossary.md does not have %s, of which permissions speak", noun)
+		}
+	}
 	if len(words) < 50 {
 		t.Errorf("%d words found: the test does not read the glossary", len(words))
 	}
 	flowWords(t, words)
+}
+
+// otherNouns are words of the glossary that stand for the nouns of permissions.
+var otherNouns = map[string]string{
+	"fleet": "fleet deployment", "data": "machine data", "apps": "application", "sessions": "session (of a program)", "access": "access token", "logs": "log (of a container)",
+}
+
+// permissionNouns returns what the permissions of the API are about, such as command of commands:write, in the words of the glossary.
+func permissionNouns(t *testing.T) (nouns []string) {
+	t.Helper()
+	for _, s := range sources(t) {
+		if s.dir != "co/access" {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			v, ok := n.(*ast.ValueSpec)
+			if !ok || len(v.Values) != 1 {
+				return true
+			}
+			lit, ok := v.Values[0].(*ast.BasicLit)
+			if typ, named := v.Type.(*ast.Ident); !ok || !named || typ.Name != "Permission" {
+				return true
+			}
+			text, _ := strconv.Unquote(lit.Value)
+			if noun, _, ok := strings.Cut(text, ":"); ok {
+				nouns = append(nouns, cmp.Or(otherNouns[noun], strings.TrimSuffix(noun, "s")))
+			}
+			return true
+		})
+	}
+	if len(nouns) < 10 {
+		t.Errorf("%d permissions found: the test looks in the wrong place", len(nouns))
+	}
+	return nouns
 }
 
 // flowColumns are the columns of each table of steps in a flow.
@@ -80,7 +121,7 @@ func flowWords(t *testing.T, words map[string]bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps := 0
+		steps, last := 0, 0
 		for i, line := range strings.Split(string(b), "\n") {
 			if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") {
 				continue
@@ -101,6 +142,11 @@ func flowWords(t *testing.T, words map[string]bool) {
 				continue
 			}
 			steps++
+			if n, err := strconv.Atoi(cells[0]); err != nil || n != last+1 && n != 1 {
+				t.Errorf("%s: the step has the number %s after %d", at, cells[0], last)
+			} else {
+				last = n
+			}
 			for word := range strings.SplitSeq(cells[1], ",") {
 				if word = strings.TrimSpace(word); !words[word] {
 					t.Errorf("%s: the glossary does not have the word %q", at, word)

@@ -2,6 +2,10 @@ package archtest
 
 import (
 	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -28,7 +32,7 @@ var sleeping = exceptions{
 	"internal/retry": "it is the sleep",
 }
 
-// TestMachineryOnce checks that nobody writes again what internal has: an append log with
+// TestMachineryOnce checks that no package writes again what internal has: an append log with
 // checksums, a back-off, a sleep that a context ends, a notification that does not block.
 func TestMachineryOnce(t *testing.T) {
 	t.Parallel()
@@ -54,8 +58,8 @@ func TestMachineryOnce(t *testing.T) {
 			}
 		}
 		for _, imp := range s.file.Imports {
-			if imp.Path.Value == `"hash/crc32"` && !mayChecksum(s.dir) {
-				t.Errorf("%s imports hash/crc32: use internal/recordlog", s.path)
+			if sum, _ := strconv.Unquote(imp.Path.Value); slices.Contains([]string{"hash/crc32", "hash/crc64", "hash/adler32"}, sum) && !mayChecksum(s.dir) {
+				t.Errorf("%s imports %s: use internal/recordlog", s.path, sum)
 			}
 		}
 		ast.Inspect(s.file, func(n ast.Node) bool {
@@ -68,13 +72,18 @@ func TestMachineryOnce(t *testing.T) {
 				if signals(n) && !maySignal(s.dir) {
 					t.Errorf("%s: a notification of its own: use internal/notify", s.fset.Position(n.Pos()))
 				}
+			case *ast.BlockStmt:
+				if at := broadcasts(n.List); at.IsValid() && !maySignal(s.dir) {
+					t.Errorf("%s: a notification of all who wait of its own: use notify.Broadcast", s.fset.Position(at))
+				}
 			}
 			return true
 		})
 	}
 }
 
-// signals reports whether a select sends struct{}{} where there is room, and else nothing.
+// signals reports whether a select sends what says nothing, such as struct{}{} or true, where
+// there is room, and else does nothing.
 func signals(n *ast.SelectStmt) bool {
 	send, idle := false, false
 	for _, c := range n.Body.List {
@@ -87,11 +96,76 @@ func signals(n *ast.SelectStmt) bool {
 			continue
 		}
 		if s, ok := clause.Comm.(*ast.SendStmt); ok {
-			if lit, ok := s.Value.(*ast.CompositeLit); ok {
-				_, empty := lit.Type.(*ast.StructType)
-				send = send || empty
+			switch v := s.Value.(type) {
+			case *ast.CompositeLit:
+				send = send || len(v.Elts) == 0
+			case *ast.BasicLit:
+				send = true
+			case *ast.Ident:
+				send = send || v.Name == "true" || v.Name == "false"
 			}
 		}
 	}
 	return send && idle && len(n.Body.List) == 2
+}
+
+// broadcasts returns where a channel is closed and made anew in the same block.
+func broadcasts(list []ast.Stmt) token.Pos {
+	closed := ""
+	for _, stmt := range list {
+		switch stmt := stmt.(type) {
+		case *ast.ExprStmt:
+			if call, ok := stmt.X.(*ast.CallExpr); ok && lastName(call.Fun) == "close" && len(call.Args) == 1 {
+				closed = lastName(call.Args[0])
+			}
+		case *ast.AssignStmt:
+			for i, e := range stmt.Lhs {
+				if i >= len(stmt.Rhs) || closed == "" || lastName(e) != closed {
+					continue
+				}
+				if call, ok := stmt.Rhs[i].(*ast.CallExpr); ok && lastName(call.Fun) == "make" {
+					return stmt.Pos()
+				}
+			}
+		}
+	}
+	return token.NoPos
+}
+
+// TestNotificationsByHand plants what TestMachineryOnce refuses beside what it lets pass.
+func TestNotificationsByHand(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]int{
+		"select { case c <- struct{}{}: default: }":        1,
+		"select { case c <- true: default: }":              1,
+		"select { case c <- token{}: default: }":           1,
+		"select { case c <- value: default: }":             0,
+		"select { case c <- struct{}{}: default: lost++ }": 0,
+		"close(s.c); s.c = make(chan struct{})":            1,
+		"close(s.c); s.n++; s.a, s.c = 1, make(chan int)":  1,
+		"close(s.c); s.d = make(chan struct{})":            0,
+		"close(s.c); s.c = nil":                            0,
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "p.go", "package p\nfunc f() { "+body+" }", 0)
+		if err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+		got := 0
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectStmt:
+				if signals(n) {
+					got++
+				}
+			case *ast.BlockStmt:
+				if broadcasts(n.List).IsValid() {
+					got++
+				}
+			}
+			return true
+		})
+		if got != want {
+			t.Errorf("%s: %d notifications, want %d", body, got, want)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -51,19 +52,24 @@ func ofTime(e ast.Expr) bool {
 	return false
 }
 
-// doubled returns where a variable or field with one of the names becomes twice what it
-// was, within min or max or not.
+// doubled returns where a variable or field with one of the names becomes a multiple of what it
+// was, within min or max or not, and where a duration is shifted.
 func doubled(file *ast.File, names map[string]bool) (at []token.Pos) {
 	ast.Inspect(file, func(n ast.Node) bool {
+		if shift, ok := n.(*ast.BinaryExpr); ok && shift.Op == token.SHL && (names[lastName(shift.X)] || ofTime(shift.X)) {
+			at = append(at, shift.Pos())
+		}
 		a, ok := n.(*ast.AssignStmt)
 		if !ok || len(a.Lhs) != 1 || !names[lastName(a.Lhs[0])] {
 			return true
 		}
 		switch a.Tok {
 		case token.MUL_ASSIGN:
-			if isTwo(a.Rhs[0]) {
+			if isNumber(a.Rhs[0]) {
 				at = append(at, a.Pos())
 			}
+		case token.SHL_ASSIGN:
+			at = append(at, a.Pos())
 		case token.ADD_ASSIGN:
 			if lastName(a.Rhs[0]) == lastName(a.Lhs[0]) {
 				at = append(at, a.Pos())
@@ -78,13 +84,15 @@ func doubled(file *ast.File, names map[string]bool) (at []token.Pos) {
 	return at
 }
 
-// twice reports whether an expression is twice a variable, or a bound of that.
+// twice reports whether an expression is a multiple of a variable, or a bound of that.
 func twice(e ast.Expr, name string) bool {
 	switch e := e.(type) {
 	case *ast.BinaryExpr:
 		switch e.Op {
 		case token.MUL:
-			return isTwo(e.X) && lastName(e.Y) == name || lastName(e.X) == name && isTwo(e.Y)
+			return isNumber(e.X) && lastName(e.Y) == name || lastName(e.X) == name && isNumber(e.Y)
+		case token.QUO:
+			return isNumber(e.Y) && twice(e.X, name)
 		case token.ADD:
 			return lastName(e.X) == name && lastName(e.Y) == name
 		}
@@ -96,10 +104,10 @@ func twice(e ast.Expr, name string) bool {
 	return false
 }
 
-// isTwo reports whether an expression is the number 2.
-func isTwo(e ast.Expr) bool {
-	lit, ok := e.(*ast.BasicLit)
-	return ok && lit.Value == "2"
+// isNumber reports whether an expression is a number.
+func isNumber(e ast.Expr) bool {
+	_, ok := e.(*ast.BasicLit)
+	return ok
 }
 
 // lastName returns the name of a variable or field, or "".
@@ -212,7 +220,13 @@ func TestWaitsByHand(t *testing.T) {
 		"s.wait += s.wait":                                    {doubled: 1},
 		"d := 3 * time.Second; d = d * 2":                     {doubled: 1},
 		"items := 1; items *= 2":                              {},
-		"s.wait *= 3":                                         {},
+		"s.wait *= 3":                                         {doubled: 1},
+		"s.wait = s.wait*3/2":                                 {doubled: 1},
+		"s.wait = s.base << s.n":                              {},
+		"_ = min(top, s.wait << n)":                           {doubled: 1},
+		"s.wait <<= 1":                                        {doubled: 1},
+		"_ = time.Second << n":                                {doubled: 1},
+		"size := 1 << n; f(size)":                             {},
 		"s.wait = 2 * other":                                  {},
 		"end := time.Now(); end = f(end,2)":                   {},
 		"select { case <-ctx.Done(): case <-time.After(d): }": {slept: 1},
@@ -239,5 +253,33 @@ func TestWaitsByHand(t *testing.T) {
 		if got := len(slept(file)); got != want.slept {
 			t.Errorf("%s: %d sleeps, want %d", body, got, want.slept)
 		}
+	}
+}
+
+// sleepingTests are the tests that sleep outside a bubble of testing/synctest.
+var sleepingTests = exceptions{
+	"e2e/command/kill_test.go":     "a container that takes as long to stop",
+	"e2e/command/sessions_test.go": "how long the link is cut, and how fast a person types",
+	"e2e/semantics/peer_test.go":   "it asks Podman, which notifies nobody, until a deadline",
+}
+
+// TestSleepsAreVirtual checks that a test sleeps in a bubble of testing/synctest alone, where no
+// time passes: elsewhere it waits for a condition, as testpart.Eventually does.
+func TestSleepsAreVirtual(t *testing.T) {
+	t.Parallel()
+	spared, found := sleepingTests.use(t), 0
+	for _, s := range parse(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
+		bubble := slices.ContainsFunc(s.file.Imports, func(imp *ast.ImportSpec) bool { return imp.Path.Value == `"testing/synctest"` })
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && isPackage(sel, "time") && sel.Sel.Name == "Sleep" {
+				if found++; !bubble && !spared(s.path) {
+					t.Errorf("%s: a test sleeps: wait for a condition with a deadline, or use testing/synctest", s.fset.Position(sel.Pos()))
+				}
+			}
+			return true
+		})
+	}
+	if found < 20 {
+		t.Errorf("%d sleeps found: the test looks in the wrong place", found)
 	}
 }

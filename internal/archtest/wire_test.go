@@ -19,9 +19,9 @@ var units = map[string]*regexp.Regexp{
 // absent is how a comment says what the absence of a field means.
 var absent = regexp.MustCompile(`(?i)absent|empty|\bnil\b|\b0 (means|in|while)`)
 
-// TestWireFields checks that each field of a message says what it is, its unit, and, if it
-// may be absent, what that means: in its own comment, or in that of the message for all
-// its fields. Whoever sends a message owns its fields, see the comment of package protocol.
+// TestWireFields checks that each field of a message says what it is, its unit, and, if it may be
+// absent, what that means: in its own comment, or in that of the message for all its fields. The
+// sender of a message owns its fields, see the comment of package protocol.
 func TestWireFields(t *testing.T) {
 	t.Parallel()
 	found := 0

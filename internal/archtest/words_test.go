@@ -3,7 +3,10 @@ package archtest
 import (
 	"go/ast"
 	"go/token"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +17,7 @@ import (
 // the field that stands for each now. docs/glossary.md lists the words in use.
 var privateWords = map[string]string{
 	"lane":      "stream",
+	"lanes":     "streams",
 	"told":      "reported, sent, observed or requested",
 	"untold":    "unreported",
 	"gone":      "removed, offline, closed or expired",
@@ -58,26 +62,174 @@ var privateNames = map[string]string{
 	"Gone":    "Removed",
 }
 
+// compoundWords are the words of privateNames that a compound name does not have either.
+var compoundWords = map[string]string{
+	"wanted":  "desired",
+	"kept":    "retained",
+	"behind":  "firstUnsaved",
+	"central": "co",
+	"move":    "transition",
+	"moves":   "transitions",
+	"orders":  "assignments, desired",
+	"again":   "retryDelay, retransmitted",
+}
+
 // sparedNames are the names with a private word that mean something else.
 var sparedNames = exceptions{
-	"co/compiler.order":          "the order in which containers start",
-	"en/engine.order":            "less than, as the slices package wants it",
-	"bench/broker.order":         "the order in which idle clients ping",
-	"lo/reconciler.place":        "to place a deployment on nodes, as schedulers say",
-	"lo/control.place":           "to place deployments on nodes, as schedulers say",
-	"placement.place":            "to place a deployment on nodes, as schedulers say",
-	"co/compiler.kept":           "how many volumes of a service were kept",
-	"margo/v1rc3.kept":           "the components that were kept",
-	"internal/statefile.kept":    "where a damaged file was kept, for the log",
-	"en/plan.again":              "whether an assignment was tried before",
-	"broker/topictree.again":     "whether a session stood in the list before",
-	"en/engine/enginetest.again": "a second look at a container, or a second engine",
+	"co/compiler.order":             "the order in which containers start",
+	"en/engine.order":               "less than, as the slices package wants it",
+	"bench/broker.order":            "the order in which idle clients ping",
+	"lo/reconciler.place":           "to place a deployment on nodes, as schedulers say",
+	"lo/control.place":              "to place deployments on nodes, as schedulers say",
+	"placement.place":               "to place a deployment on nodes, as schedulers say",
+	"co/compiler.kept":              "how many volumes of a service were kept",
+	"margo/v1rc3.kept":              "the components that were kept",
+	"internal/statefile.kept":       "where a damaged file was kept, for the log",
+	"co/api.KeptVolumes":            "volumes that stay on a node are called kept volumes by the API, as release 0.2.0 does",
+	"co/fleet.KeptVolume":           "volumes that stay on a node are called kept volumes by the API, as release 0.2.0 does",
+	"co/db/fleet/lists.KeptVolumes": "volumes that stay on a node are called kept volumes by the API, as release 0.2.0 does",
+	"co/fleet.SiteKept":             "the site stays: the event is called site_kept, as release 0.2.0 does",
+	"en/agent.showAgain":            "a method: it shows everything once more",
+	"en/agent.ReportAgain":          "a method: it reports everything once more",
+	"en/plan.again":                 "whether an assignment was tried before",
+	"en/engine/enginetest.again":    "a second look at a container, or a second engine",
 }
 
 // sparedSigns are the packages, metrics and log keys with a private word that mean
 // something else.
 var sparedSigns = exceptions{
 	"lo/journal.kept_as": "where a damaged file was kept",
+}
+
+// publicWords are words that no JSON key, no column of a command's table and no name in SQL has, beside privateWords: there they stand alone, without the
+// code that would say what they mean.
+var publicWords = map[string]string{
+	"again":   "retry, resent",
+	"wanted":  "desired",
+	"kept":    "retained",
+	"behind":  "incomplete, or what is missing",
+	"central": "co",
+	"take":    "handle, apply or accept",
+	"taken":   "received or accepted",
+	"former":  "previous",
+	"left":    "remaining, retired, or who left",
+	"pass":    "reconcile",
+	"order":   "assignment, desired",
+	"move":    "transition",
+}
+
+// firstJudgedStep is the number of the first step of the database's schema that TestWordsOfSurfaces reads: the steps before it are not edited any more.
+// Of their words the schema still has two, which replicas of the release before, or the record of what a site held, use: event_partitions.behind, and
+// the table former_bodies.
+const firstJudgedStep = 51
+
+// sparedKeys are the JSON keys with a private word that mean something else, or are released or on disks.
+var sparedKeys = exceptions{
+	"co/fleet.taken":           "a name that another machine has, as in a name that is taken",
+	"co/rollout/gates.pass":    "what a gate answers: whether the rollout may pass",
+	"lo/journal/ondisk.former": "in files on the disks of LOs",
+	"lo/nodes.left":            "in files on the disks of LOs",
+}
+
+// jsonKey is the key in the tag of a field, tableHead the head of a table that a command prints, sqlComment what SQL leaves out, sqlName a name in it.
+var (
+	jsonKey    = regexp.MustCompile(`\bjson:"([A-Za-z0-9_]+)`)
+	tableHead  = regexp.MustCompile(`^[A-Z]+( [A-Z]+)+$`)
+	sqlComment = regexp.MustCompile(`--[^\n]*|'(?:[^']|'')*'`)
+	sqlName    = regexp.MustCompile(`[a-z_][a-z0-9_]*`)
+)
+
+// publicWord reports whether a name that others see has a private word, and what stands for it.
+func publicWord(name string) (better string, bad bool) {
+	for _, w := range wordsOf(name) {
+		if b, ok := privateWords[w]; ok {
+			return b, true
+		}
+		if b, ok := publicWords[w]; ok {
+			return b, true
+		}
+	}
+	return "", false
+}
+
+// wordsOfSQL returns the names with a private word in a step of the schema.
+func wordsOfSQL(step string) (faults []string) {
+	for _, name := range sqlName.FindAllString(strings.ToLower(sqlComment.ReplaceAllString(step, " ")), -1) {
+		if better, bad := publicWord(name); bad && name != "order" { // order by
+			faults = append(faults, name+": write "+better)
+		}
+	}
+	return faults
+}
+
+// TestWordsOfSurfaces refuses private words in JSON keys, in the columns of the tables that commands print, and in the names of new steps of the
+// database's schema.
+func TestWordsOfSurfaces(t *testing.T) {
+	t.Parallel()
+	spared := sparedKeys.use(t)
+	keys, heads := 0, 0
+	for _, s := range sources(t) {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			lit, ok := n.(*ast.BasicLit)
+			if !ok || lit.Kind != token.STRING {
+				return true
+			}
+			text, _ := strconv.Unquote(lit.Value)
+			if m := jsonKey.FindStringSubmatch(text); m != nil {
+				keys++
+				if better, bad := publicWord(m[1]); bad && !spared(s.dir+"."+m[1]) {
+					t.Errorf("%s: the JSON key %s has a private word: write %s", s.fset.Position(lit.Pos()), m[1], better)
+				}
+			}
+			if strings.HasPrefix(s.dir, "cli") && tableHead.MatchString(text) {
+				heads++
+				for column := range strings.SplitSeq(strings.ToLower(text), " ") {
+					if better, bad := publicWord(column); bad {
+						t.Errorf("%s: the column %s is a private word: write %s", s.fset.Position(lit.Pos()), strings.ToUpper(column), better)
+					}
+				}
+			}
+			return true
+		})
+	}
+	if keys < 500 || heads < 30 {
+		t.Errorf("%d JSON keys and %d heads of tables found: the test looks in the wrong place", keys, heads)
+	}
+	steps, err := filepath.Glob(root + "/migrations/*.sql")
+	if err != nil || len(steps) == 0 {
+		t.Fatalf("%d steps found: %v", len(steps), err)
+	}
+	for _, step := range steps {
+		if n, _ := strconv.Atoi(filepath.Base(step)[:3]); n < firstJudgedStep {
+			continue
+		}
+		b, err := os.ReadFile(step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fault := range wordsOfSQL(string(b)) {
+			t.Errorf("%s has a private word in %s", filepath.Base(step), fault)
+		}
+	}
+}
+
+// TestPrivateWordsAreFound plants names for the laws of words.
+func TestPrivateWordsAreFound(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{"movePending": true, "wantedNodes": true, "keptEvents": true, "behindCount": true, "leftLanes": true, "retryAgain": true, "removed": false, "place": true, "placement": false, "orderBy": false} {
+		if _, bad := privateWord(name); bad != want {
+			t.Errorf("the name %s: private %t, want %t", name, bad, want)
+		}
+	}
+	for name, want := range map[string]bool{"lane": true, "toldAt": true, "takenAt": true, "receivedAt": false, "leftEpochs": true, "keyset": false} {
+		if _, bad := publicWord(name); bad != want {
+			t.Errorf("the key %s: private %t, want %t", name, bad, want)
+		}
+	}
+	sql := "-- what the lane was told\nalter table streams add column lane_told_at timestamptz; update t set state = 'gone' where former_body is null; select id from sites order by id;"
+	if got, want := wordsOfSQL(sql), []string{"lane_told_at: write stream", "former_body: write previous"}; !slices.Equal(got, want) {
+		t.Errorf("in SQL: %q, want %q", got, want)
+	}
 }
 
 // privatePhrases are what a comment does not say, and no test in its name or failure
@@ -110,8 +262,10 @@ func TestWordsOfNames(t *testing.T) {
 			if !ok || !strings.HasPrefix(f.Name.Name, "Test") {
 				continue
 			}
-			if better, bad := privateWord(f.Name.Name); bad {
-				t.Errorf("%s: %s has a private word: write %s", s.fset.Position(f.Pos()), f.Name.Name, better)
+			for _, w := range wordsOf(f.Name.Name) { // a sentence, in which compoundWords are plain English
+				if better, bad := privateWords[w]; bad {
+					t.Errorf("%s: %s has a private word: write %s", s.fset.Position(f.Pos()), f.Name.Name, better)
+				}
 			}
 		}
 	}
@@ -188,8 +342,12 @@ func logKeys(call *ast.CallExpr) (keys []string) {
 // privateWord reports whether a name is or has a private word, and what stands for it.
 func privateWord(name string) (better string, bad bool) {
 	better, bad = privateNames[name]
-	for _, w := range wordsOf(name) {
+	words := wordsOf(name)
+	for _, w := range words {
 		if b, ok := privateWords[w]; ok {
+			better, bad = b, true
+		}
+		if b, ok := compoundWords[w]; ok && len(words) > 1 {
 			better, bad = b, true
 		}
 	}
@@ -202,7 +360,7 @@ func tests(t *testing.T) []source {
 	return parse(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
 }
 
-// TestWordsOfComments refuses private phrases in comments, and in the texts of tests.
+// TestWordsOfComments refuses private phrases in comments, in the texts of tests, and on the pages of the documentation.
 func TestWordsOfComments(t *testing.T) {
 	t.Parallel()
 	spared := sparedPhrases.use(t)
@@ -225,6 +383,31 @@ func TestWordsOfComments(t *testing.T) {
 			}
 			return true
 		})
+	}
+	pages := 0
+	for _, pattern := range []string{"/docs/*.md", "/docs/*/*.md", "/*.md"} {
+		names, err := filepath.Glob(root + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if filepath.Base(name) == "CHANGELOG.md" {
+				continue // what it says of a release stays
+			}
+			pages++
+			b, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, line := range strings.Split(string(b), "\n") {
+				if m := privatePhrases.FindString(line); m != "" {
+					t.Errorf("%s:%d: %q: write what it means in the words of docs/glossary.md", filepath.Base(name), i+1, m)
+				}
+			}
+		}
+	}
+	if pages < 30 {
+		t.Errorf("%d pages found: the test looks in the wrong place", pages)
 	}
 }
 
