@@ -101,9 +101,9 @@ const (
 	returnedBytes = 1 << 20
 )
 
-// giveBack puts back what could not be written and that nobody waits for: changes that have been
-// made. They are written when the disk works again. It returns false where that is too much: then
-// they are forgotten.
+// giveBack puts back what could not be written and what no caller waits for: changes that were made
+// already. They are written when the disk works again. It returns false where they are too many:
+// then they are forgotten.
 func (c *changes) giveBack(b *batch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,8 +2,10 @@ package sessions
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/colonyfleet/colony/broker/sessions/ranking"
 	"github.com/colonyfleet/colony/broker/sessions/sessionlog"
 	"github.com/colonyfleet/colony/broker/sessions/state"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -87,7 +89,7 @@ func (s *Store) commitAll() {
 	}
 }
 
-// commit writes what waits, flushes it if it must be, and carries it out. It reports
+// commit writes the waiting changes, flushes them if it must, and carries them out. It reports
 // whether more may wait.
 func (s *Store) commit() bool {
 	list, removed := s.changes.take()
@@ -97,24 +99,39 @@ func (s *Store) commit() bool {
 	b := batch{list: list, removed: removed}
 	err := s.catchUp()
 	if err == nil {
+		err = s.restore()
+	}
+	if err == nil {
 		err = s.write(&b)
 	}
 	s.note(err)
+	ended := (disk.IsFull(err) || errors.Is(err, errSaving)) && s.endMessages(&b)
+	s.tail.Store(s.records.Size())
 	if err != nil {
 		b.refuse(s, err)
 	} else {
 		b.carryOut(s)
 	}
-	return len(list) > 0 && err == nil
+	return len(list) > 0 && (err == nil || ended)
 }
 
-// note logs when the disk begins to fail, and when it works again.
+// note logs when the disk begins to fail, and when it works again. A full one may take a small change between two messages that it
+// refuses: that is one trouble, until it has room.
 func (s *Store) note(err error) {
 	switch failing := err != nil; {
 	case failing && !s.failing.Swap(true):
-		s.log.Error("sessions cannot be written: messages for them are refused until the disk takes them", "err", err)
+		begins := s.unwritten.begins()
+		if err := s.records.SetIncomplete(true); err != nil && begins {
+			s.log.Warn("it is not noted that the log of sessions lacks what becomes of them: after a crash messages may come again without DUP", "err", err)
+		}
+		if begins {
+			s.log.Error("sessions cannot be written: messages for them are refused until the disk takes them", "err", err)
+		}
 	case !failing && s.failing.Swap(false):
 		s.untrimmed.ends()
+		s.settled.Store(true)
+	}
+	if err == nil && s.unwritten.on.Load() && !s.lent && s.records.HasFree(min(s.reserve, s.forCheckpoints())) && s.unwritten.ends() {
 		s.log.Info("sessions are written again")
 	}
 }
@@ -197,15 +214,16 @@ func (p *Publish) number(given map[*Session]uint64) *state.Publish {
 	return out
 }
 
-// refuse says to all who wait that nothing of the batch was stored. The committer tries again after a
-// while, also if nothing comes: so it finds out when the disk works again.
+// refuse reports to all waiting callers that nothing of the batch was stored. The committer tries
+// again after a while, even if no change comes: so it finds out when the disk works again.
 func (b *batch) refuse(s *Store, err error) {
 	s.stamp = state.Time{} // there is something to write then
 	s.changes.later()
-	if err := s.records.Trim(s.live.segments()); err != nil && s.untrimmed.begins() {
+	if err := s.records.Trim(s.live.Segments()); err != nil && s.untrimmed.begins() {
 		s.log.Warn("the log of sessions is not trimmed on a disk that takes nothing", "err", err)
 	}
-	s.roomDue = s.roomDue || s.records.Spare(s.live.segments()) > s.reserved()
+	spare, _, _ := s.spare()
+	s.roomDue = spare > s.forCheckpoints()
 	if !s.changes.giveBack(b) {
 		s.unrecorded = true
 	}
@@ -229,7 +247,7 @@ func (n notStored) Error() string {
 // Unwrap returns the error of the disk.
 func (n notStored) Unwrap() error { return n.error }
 
-// refuse says that the change is not stored, to whoever waits for it.
+// refuse reports to a waiting caller that the change is not stored.
 func (one *change) refuse(err error) {
 	if one.done != nil {
 		one.done(err)
@@ -272,8 +290,8 @@ func (s *Store) Storable(b Body) error {
 	return s.Err()
 }
 
-// carryOut lets the messages of the batch into the queues of their sessions, and says so to all
-// who wait.
+// carryOut lets the messages of the batch into the queues of their sessions, and reports that to
+// all waiting callers.
 func (b *batch) carryOut(s *Store) {
 	woken := make(map[*Session]struct{})
 	for i := range b.list {
@@ -282,7 +300,7 @@ func (b *batch) carryOut(s *Store) {
 			s.admit(p, c.publish, b.refs[b.at[i]], woken)
 		}
 		if c.copied != nil {
-			s.live.relocate(c.copied, b.refs[b.at[i]])
+			s.live.Relocate(c.copied, b.refs[b.at[i]])
 		}
 		if c.apply != nil {
 			c.apply()
@@ -304,7 +322,7 @@ func (s *Store) admit(p *state.Publish, from *Publish, ref state.Ref, woken map[
 	m := state.NewMessage(ref, p.Expires)
 	m.Use(1) // until all queues have it
 	s.bytes.Add(int64(ref.Size))
-	s.live.add(ref, 1)
+	s.live.Add(ref, 1)
 	near := false
 	for i := range from.To {
 		session := from.To[i].Session
@@ -322,9 +340,9 @@ func (s *Store) admit(p *state.Publish, from *Publish, ref state.Ref, woken map[
 	s.release(m)
 	for i := range from.To {
 		s.bound(from.To[i].Session)
-		for _, r := range []*ranking{s.byMessages, s.byBytes} {
+		for _, r := range []*ranking.Ranking[*Session]{s.byMessages, s.byBytes} {
 			if r != nil {
-				r.grown(from.To[i].Session)
+				r.Grown(from.To[i].Session)
 			}
 		}
 	}
@@ -339,7 +357,7 @@ func (s *Store) release(m *state.Message) {
 	}
 	s.forgetBody(m)
 	s.bytes.Add(-int64(m.Size))
-	s.live.remove(m)
+	s.live.Remove(m)
 }
 
 func (s *Store) forgetBody(m *state.Message) {
@@ -370,10 +388,11 @@ func (s *Store) boundTotal() {
 		if !byBytes && s.messages.Load() <= l.TotalMessages {
 			break
 		}
-		worst, limit := s.ranked(byBytes).most(), "sessions.totalMessages"
-		if worst == nil {
+		worst, ok := s.ranked(byBytes).Most()
+		if !ok {
 			break
 		}
+		limit := "sessions.totalMessages"
 		if byBytes {
 			limit = "sessions.totalBytes"
 		}
@@ -388,13 +407,13 @@ func (s *Store) boundTotal() {
 
 // ranked returns the ranking of all sessions, which lasts while about as much is stored as may be. It is made anew
 // where it has mostly sessions that have ended.
-func (s *Store) ranked(byBytes bool) *ranking {
+func (s *Store) ranked(byBytes bool) *ranking.Ranking[*Session] {
 	r := &s.byMessages
 	if byBytes {
 		r = &s.byBytes
 	}
-	if *r == nil || len((*r).heap) > 2*s.number()+1 {
-		*r = newRanking(byBytes, s.All())
+	if *r == nil || (*r).Len() > 2*s.number()+1 {
+		*r = ranking.New(func(one *Session) int64 { return one.weight(byBytes) }, s.All())
 	}
 	return *r
 }

@@ -212,6 +212,203 @@ func TestFullDiskBeforeTwoCheckpoints(t *testing.T) {
 	}
 }
 
+// TestFullDiskEndsMessages has sessions fill the disk with messages of QoS 2. Their client ends each of them, over power cuts,
+// without getting one again whose end was confirmed; then there is room, and the reserve is whole.
+func TestFullDiskEndsMessages(t *testing.T) {
+	t.Parallel()
+	for _, segment := range []int64{256 << 10, 1 << 20, 2 << 20} {
+		t.Run(fmt.Sprint(segment), func(t *testing.T) {
+			t.Parallel()
+			r, disk := onSmallDisk(t, 4<<20, segment)
+			r.session("a", 3600)
+			stored := 0
+			for r.publish(fmt.Sprint(stored, "-", strings.Repeat("x", 2000)), 2, r.Get("a")) == nil {
+				stored++
+			}
+			disk.Fill()
+			if err := r.publish(sizeable, 1, r.Get("a")); err == nil {
+				t.Fatal("a message was confirmed on a full disk")
+			}
+			ended := make(map[string]bool)
+			for len(ended) < stored {
+				took := endSome(t, r.Get("a").Attach(to(20), 3600), ended, 1+stored/5)
+				if took == 0 {
+					t.Fatalf("%d of %d messages are ended, and the client gets no more", len(ended), stored)
+				}
+				r.crash()
+			}
+			endSome(t, r.Get("a").Attach(to(20), 3600), ended, 1)
+			r.untilStored(r.Get("a"))
+			r.crash()
+			if st := r.Stats(); st.Damaged != 0 || st.Messages != 1 {
+				t.Errorf("after a power cut %+v, want the last message, and nothing damaged", st)
+			}
+			if got := r.Get("a").Attach(to(1000), 3600); len(receive(got)) != 1 {
+				t.Error("the last message did not come")
+			}
+			if size, err := os.Stat(filepath.Join(r.dir, "reserve")); err != nil || size.Size() < r.reserve {
+				t.Errorf("the reserve is not whole: %v, %v", size, err)
+			}
+		})
+	}
+}
+
+// recorded has a client say PUBREC, and returns once that is stored, or cannot be.
+func recorded(l *Link, id uint16) error {
+	stored := make(chan error, 1)
+	l.Recorded(id, func(err error) { stored <- err })
+	return <-stored
+}
+
+// endSome takes up to so many messages of QoS 2 and acknowledges each to its end. ended are those of which PUBREC was stored.
+func endSome(t *testing.T, l *Link, ended map[string]bool, most int) (took int) {
+	t.Helper()
+	for took < most {
+		s, ok := l.next(time.Now())
+		if !ok {
+			return took
+		}
+		if s.Release {
+			l.Acknowledged(s.ID, Pubcomp)
+			continue
+		}
+		name, _, _ := strings.Cut(string(s.Payload), "-")
+		if ended[name] {
+			t.Fatalf("message %s comes again", name)
+		}
+		if err := recorded(l, s.ID); err != nil {
+			t.Fatalf("PUBREC of message %s after %d: %v", name, len(ended), err)
+		}
+		ended[name] = true
+		if took++; took < most { // the last one is ended when the client is back
+			l.Acknowledged(s.ID, Pubcomp)
+		}
+	}
+	return took
+}
+
+// takeAll has a client take so many messages of QoS 2 and send PUBREC for each, and end those but a last window.
+func takeAll(t *testing.T, l *Link, window int) (took int) {
+	t.Helper()
+	var open []uint16
+	for {
+		s, ok := l.next(time.Now())
+		if !ok {
+			return took
+		}
+		if s.Release {
+			l.Acknowledged(s.ID, Pubcomp)
+			continue
+		}
+		if err := recorded(l, s.ID); err != nil {
+			t.Fatalf("PUBREC of message %d: %v", took, err)
+		}
+		took++
+		if open = append(open, s.ID); len(open) >= window {
+			l.Acknowledged(open[0], Pubcomp)
+			open = open[1:]
+		}
+	}
+}
+
+// TestFullDiskOfWhoLeaves has the only session fill the disk. Its client takes all, and leaves while PUBRELs, or the last messages, are open: without it
+// there is room again, also where the program ends first, and nothing is lost.
+func TestFullDiskOfWhoLeaves(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"the last PUBRELs", "the last messages", "the last messages, restart"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r, disk := onSmallDisk(t, 4<<20, 2<<20)
+			r.session("a", 3600)
+			stored := 0
+			for r.publish(fmt.Sprint(stored, "-", strings.Repeat("x", 2000)), 2, r.Get("a")) == nil {
+				stored++
+			}
+			disk.Fill()
+			const window = 10
+			if kind == "the last PUBRELs" {
+				l := r.Get("a").Attach(to(window), 3600)
+				if took := takeAll(t, l, window); took != stored {
+					t.Fatalf("%d of %d messages came", took, stored)
+				}
+				l.Detach(3600, nil)
+			} else {
+				l := r.Get("a").Attach(to(window), 3600)
+				if took := endSome(t, l, make(map[string]bool), stored-window); took != stored-window {
+					t.Fatalf("%d of %d messages came", took, stored)
+				}
+				l.Detach(3600, nil)
+			}
+			if strings.HasSuffix(kind, "restart") {
+				r.close()
+				r.open()
+			}
+			b := r.session("b", 3600)
+			r.untilStored(b)
+			r.crash()
+			if st := r.Stats(); st.Damaged != 0 || r.Get("b").Len() != 1 {
+				t.Errorf("after a power cut %+v, want the message of b, and nothing damaged", st)
+			}
+			if kind == "the last PUBRELs" {
+				return
+			}
+			ended := make(map[string]bool)
+			endSome(t, r.Get("a").Attach(to(1000), 3600), ended, stored)
+			for i := stored - window; i < stored; i++ {
+				if !ended[fmt.Sprint(i)] {
+					t.Errorf("message %d is lost", i)
+				}
+			}
+		})
+	}
+}
+
+// TestFullDiskOfManySessions has many sessions of QoS 2 fill the disk with the same messages. Their clients end them one after the other: whatever their number, none is refused, and then there is room.
+func TestFullDiskOfManySessions(t *testing.T) {
+	t.Parallel()
+	r, disk := onSmallDisk(t, 4<<20, 1<<20)
+	const sessions = 12
+	p := &Publish{Body: Body{Topic: "t", Payload: make([]byte, 2000)}}
+	for i := range sessions {
+		p.To = append(p.To, Target{Session: r.session(fmt.Sprint(i), 3600), Delivery: Delivery{QoS: 2}})
+	}
+	stored, result := 0, make(chan error)
+	for {
+		if r.Publish(p, func(err error) { result <- err }); <-result != nil {
+			break
+		}
+		stored++
+	}
+	disk.Fill()
+	for i := range sessions {
+		took := 0
+		for took < stored {
+			n := 0
+			for l := r.Get(fmt.Sprint(i)).Attach(to(20), 3600); n < 1+stored/2; n++ {
+				s, ok := l.next(time.Now())
+				for ; ok && s.Release; s, ok = l.next(time.Now()) {
+					l.Acknowledged(s.ID, Pubcomp)
+				}
+				if !ok {
+					break
+				}
+				if err := recorded(l, s.ID); err != nil {
+					t.Fatalf("session %d: PUBREC of message %d: %v", i, took+n, err)
+				}
+				l.Acknowledged(s.ID, Pubcomp)
+			}
+			if took += n; n == 0 {
+				t.Fatalf("session %d got %d of %d messages", i, took, stored)
+			}
+		}
+	}
+	r.untilStored(r.Get("0"))
+	r.crash()
+	if st := r.Stats(); st.Damaged != 0 || r.Get("0").Len() == 0 {
+		t.Errorf("after a power cut %+v, want the last message, and nothing damaged", st)
+	}
+}
+
 // hold keeps the committer from working until the function that it returns is called.
 func (r *rig) hold() (release func()) {
 	held, gate := make(chan struct{}), make(chan struct{})
@@ -311,6 +508,10 @@ func TestReleaseThatIsNotStored(t *testing.T) {
 		t.Fatal("a message was confirmed on a full disk")
 	}
 	release := r.hold()
+	if err := r.lend(); err != nil { // the room for such changes is used up
+		t.Fatal(err)
+	}
+	disk.Fill()
 	r.Publish(&Publish{Body: Body{Payload: []byte(sizeable)}, To: []Target{{Session: a, Delivery: Delivery{QoS: 1}}}}, nil) // fails with what is beside it
 	a.Finish(7, func(err error) { stored <- err })
 	release()
@@ -471,5 +672,90 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 	}
 	if n := r.said.count("are ended again"); n != 1 {
 		t.Errorf("%d lines say that it is over, want 1", n)
+	}
+}
+
+// TestSentOnFullDisk has a client connect while the disk is full, and get messages: after a crash they come again with DUP, and the session
+// does not expire as if the client had been away all the time. Once the disk has room that is over.
+func TestSentOnFullDisk(t *testing.T) {
+	t.Parallel()
+	r, disk := onSmallDisk(t, 4<<20, 64<<10)
+	var hours atomic.Int64
+	r.now = func() time.Time { return time.Now().Add(time.Duration(hours.Load()) * time.Hour) }
+	r.reopen()
+	a := r.session("a", 3*3600)
+	for _, m := range []string{"one", "two"} {
+		r.mustPublish(m, 1, a)
+	}
+	incomplete := func() bool {
+		_, err := os.Stat(filepath.Join(r.dir, "incomplete"))
+		return err == nil
+	}
+	disk.Fill()
+	for i, b := 0, r.session("b", 3600); r.Flush(t.Context()) == nil; i++ { // until the last page is full, too
+		b.Subscribe(fmt.Sprint(i), Subscription{QoS: 1})
+	}
+	hours.Add(2)
+	want(t, "on a full disk", receive(a.Attach(to(10), 3*3600)), "1:one", "2:two")
+	if err := r.Flush(t.Context()); err == nil || !incomplete() {
+		t.Fatalf("the disk is full: flushed with %v, noted: %t", err, incomplete())
+	}
+	hours.Add(2)
+	r.close() // it cannot write what it knows: as after a crash
+	r.open()
+	if a = r.Get("a"); a == nil {
+		t.Fatal("there is no session")
+	}
+	if _, expired := a.EndIfExpired(); expired {
+		t.Fatal("the session has expired, whose client was there")
+	}
+	want(t, "after a crash", receive(a.Attach(to(10), 3*3600)), "1:one dup", "2:two dup")
+	r.close()
+	r.open()
+	want(t, "after another one", receive(r.Get("a").Attach(to(10), 3*3600)), "1:one dup", "2:two dup")
+	disk.Free()
+	r.untilStored(r.Get("a"))
+	r.untilComplete(r.session("b", 3600))
+	r.Get("b").End()
+	r.crash()
+	want(t, "with room again", receive(r.Get("a").Attach(to(2), 3*3600)), "1:one dup", "2:two dup")
+}
+
+// untilComplete publishes until it is noted that the log is complete.
+func (r *rig) untilComplete(to *Session) {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); ; <-time.After(time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(r.dir, "complete")); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatal("there is no checkpoint, or it is not noted that the log is complete")
+		}
+		r.mustPublish("more", 1, to)
+	}
+}
+
+// TestIncompleteIsNoted has something else, or nothing, by the name of the file that says that the log lacks something: it counts as
+// incomplete, and the file says so again.
+func TestIncompleteIsNoted(t *testing.T) {
+	t.Parallel()
+	for what, put := range map[string]func(dir string) error{
+		"no file":     func(string) error { return nil },
+		"a FIFO":      func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, "incomplete"), 0o600) },
+		"a directory": func(dir string) error { return os.Mkdir(filepath.Join(dir, "incomplete"), 0o700) },
+	} {
+		r := newRig(t, Limits{})
+		a := r.session("a", 3600)
+		r.mustPublish("one", 1, a)
+		r.close()
+		if err := errors.Join(os.Remove(filepath.Join(r.dir, "complete")), put(r.dir)); err != nil {
+			t.Fatal(err)
+		}
+		r.open()
+		want(t, what, receive(r.Get("a").Attach(to(10), 3600)), "1:one dup")
+		if info, err := os.Lstat(filepath.Join(r.dir, "incomplete")); err == nil && !info.Mode().IsRegular() {
+			t.Errorf("%s: it is there still: %s", what, info.Mode())
+		}
+		r.untilComplete(r.Get("a"))
 	}
 }

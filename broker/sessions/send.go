@@ -12,10 +12,10 @@ type Receiver struct {
 	V5      bool
 	Window  int // messages that may be unacknowledged
 	Largest int // bytes of a packet that it takes; 0: any
-	// Wake is called when there is something to send; Cut, at most once, when the connection is to end, as
-	// the client holds most of the store and does not acknowledge; May, whether the client may still get a
-	// message of a topic; Sent, with the QoS and the bytes of each message that is sent. They return at once and
-	// call nothing of this package.
+	// The functions return at once and call nothing of this package. Wake is called when there is something to
+	// send. Cut is called at most once, when the connection must end because the client holds most of the store
+	// and does not acknowledge. May reports whether the client may still get a message of a topic. Sent is
+	// called with the QoS and the bytes of each sent message.
 	Wake func()
 	Cut  func(limit string) // with the key of the limit
 	May  func(topic string) bool
@@ -136,7 +136,7 @@ func (l *Link) next(now time.Time) (outgoing, bool) {
 		}
 		if d := store.records.Unreadable(m.Ref().Segment, err); d != nil {
 			store.o.Damaged(d)
-			store.log.Error("stored messages cannot be read: those who are to get them do not; each is counted", "first_client", s.Client(), "err", d)
+			store.log.Error("stored messages cannot be read: their recipients do not get them; each is counted", "first_client", s.Client(), "err", d)
 		}
 		l.drop(out, DroppedDamaged)
 	}
@@ -170,9 +170,9 @@ func (l *Link) drop(step outgoing, reason string) {
 
 // The packets that end a message.
 const (
-	Puback  = state.Puback
+	Puback  = state.Puback  // it ends a message of QoS 1
 	Refused = state.Refused // PUBREC with an error
-	Pubcomp = state.Pubcomp
+	Pubcomp = state.Pubcomp // it ends a message of QoS 2
 )
 
 // Acknowledged ends the message with a packet id, if it waits for this packet.
@@ -200,7 +200,7 @@ func (l *Link) Odd(id uint16, by state.Ack) bool {
 	return s.link == l && !s.ended && s.state.Queue.Odd(id, by)
 }
 
-// What becomes of a PUBREC.
+// The outcomes of a PUBREC.
 const (
 	UnknownPubrec  = state.Unknown  // no message waits for it
 	RepeatedPubrec = state.Repeated // an earlier one is being stored, and will be answered
@@ -228,7 +228,9 @@ func (l *Link) recorded(id uint16, done func(error)) state.Recording {
 		s.store.changes.add(change{record: state.Recorded{Session: s.state.ID, Seq: seq}, flush: true, done: done, apply: func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.state.Queue.Release(seq)
+			if m := s.state.Queue.Release(seq); m != nil {
+				s.store.release(m)
+			}
 		}})
 	}
 	return is

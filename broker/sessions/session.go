@@ -19,7 +19,7 @@ type Session struct {
 	state state.Session
 	ended bool
 	link  *Link         // the connection; nil while the client is away
-	few   chan struct{} // closed when few messages are still to be sent; nil: nobody waits for that
+	few   chan struct{} // closed when few messages are still to be sent; nil: no goroutine waits for that
 }
 
 // A Link is the connection that a session has. What an earlier Link asks for does nothing.
@@ -119,7 +119,7 @@ func (l *Link) Detach(expiry uint32, w *Will) {
 	now := s.store.clock.At(s.store.o.Now())
 	r := s.state.Left(now, expiry, w)
 	for item := range s.state.Queue.All {
-		s.store.forgetBody(item.Message) // nobody reads it soon
+		s.store.forgetBody(item.Message) // it is not read soon
 	}
 	s.store.changes.add(change{record: r, flush: true})
 	if w != nil {
@@ -375,9 +375,9 @@ func (s *Session) FewUnsent() <-chan struct{} {
 type Info struct {
 	Expiry        uint32    // seconds, or Never
 	Away          time.Time // since when it has no connection; zero: it has one
-	Subscriptions int
-	Messages      int
-	Bytes         int64
+	Subscriptions int       // number of filters
+	Messages      int       // stored for the session
+	Bytes         int64     // size of the stored messages
 }
 
 // Info returns how the session is now.

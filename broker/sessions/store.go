@@ -9,15 +9,17 @@
 package sessions
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/colonyfleet/colony/broker/sessions/ranking"
 	"github.com/colonyfleet/colony/broker/sessions/sessionlog"
 	"github.com/colonyfleet/colony/broker/sessions/state"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -33,7 +35,7 @@ type Store struct {
 	clock   state.Clock
 
 	totals
-	live     liveBytes
+	live     *sessionlog.Live
 	earliest atomic.Int64 // no session expires and no will is due before
 
 	mu      sync.RWMutex        // protects what follows
@@ -53,27 +55,41 @@ type totals struct {
 	messages, bytes atomic.Int64 // in all queues; bytes of each message once
 	inMemory        atomic.Int64 // bytes of content
 	lost            atomic.Int64 // records that were damaged
+	tail            atomic.Int64 // bytes of the last segment of the log
 }
 
 // committer is what the committer's goroutine uses, the others where they are atomic.
 type committer struct {
-	failing        atomic.Bool // the last commit failed
-	saving         atomic.Bool // a checkpoint is being written
-	checkpointDue  bool        // whatever the log has: so that damage is not read again
-	roomDue        bool        // the disk is full, and holds what nobody needs
-	unrecorded     bool        // the log lacks changes: nothing is stored before a checkpoint has them
-	begun          bool        // the segment for that checkpoint is there
-	unended        trouble     // that a segment cannot be ended
-	unsaved        trouble     // that a checkpoint cannot be written
-	untrimmed      trouble     // that the log cannot be trimmed while nothing can be written
-	rollAbove      int64       // bytes of the current segment from which on it is tried again to end it
-	stamp          state.Time  // the last one in the log
-	lastCheckpoint int64       // its bytes
-	byMessages     *ranking    // of all sessions, where about as many messages are stored as may be; else nil
-	byBytes        *ranking    // the same of bytes
+	failing       atomic.Bool // the last commit failed
+	saving        atomic.Bool // a checkpoint is being written
+	checkpointDue bool        // whatever the log has: so that damage is not read again
+	reserve       int64       // bytes of the disk that are kept until it is full
+	reserveDue    atomic.Bool // the reserve may not be whole, since a checkpoint was written
+	lending
+	roomDue        bool                       // the disk is full, and holds what no session needs
+	unmarked       atomic.Bool                // the log lacks what was marked as sent when it was opened, until the next checkpoint
+	settled        atomic.Bool                // the log lacks nothing else any more
+	unrecorded     bool                       // the log lacks changes: nothing is stored before a checkpoint has them
+	begun          bool                       // the segment for that checkpoint is there
+	unwritten      trouble                    // that changes cannot be written, or hardly
+	unended        trouble                    // that a segment cannot be ended
+	unsaved        trouble                    // that a checkpoint cannot be written
+	untrimmed      trouble                    // that the log cannot be trimmed while nothing can be written
+	rollAbove      int64                      // bytes of the current segment from which on it is tried again to end it
+	stamp          state.Time                 // the last one in the log
+	lastCheckpoint int64                      // its bytes
+	byMessages     *ranking.Ranking[*Session] // of all sessions, where about as many messages are stored as may be; else nil
+	byBytes        *ranking.Ranking[*Session] // the same of bytes
 }
 
-// A trouble is in the log when it begins, and when it is over: not as often as it is met.
+// lending is what the committer knows of what it has given back of the reserve.
+type lending struct {
+	lent      bool            // the reserve is given back, for what makes room
+	leftSize  int64           // bytes of what was left last, in the log
+	unmovable map[uint32]bool // segments of which a message could not be read
+}
+
+// A trouble is logged when it begins, and when it is over, not each time that it occurs.
 type trouble struct{ on atomic.Bool }
 
 // begins notes it; false if it has begun before.
@@ -82,64 +98,12 @@ func (t *trouble) begins() bool { return !t.on.Swap(true) }
 // ends notes that it is over; false if there was none.
 func (t *trouble) ends() bool { return t.on.Swap(false) }
 
-// liveBytes counts for each segment the bytes of the messages that are still to be
-// delivered from it. Its methods may be called concurrently.
-type liveBytes struct {
-	mu    sync.Mutex // protects bytes
-	bytes map[uint32]int64
-}
-
-func (l *liveBytes) add(ref state.Ref, sign int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.addLocked(ref, sign)
-}
-
-func (l *liveBytes) addLocked(ref state.Ref, sign int64) {
-	if l.bytes[ref.Segment] += sign * int64(ref.Size); l.bytes[ref.Segment] == 0 {
-		delete(l.bytes, ref.Segment)
-	}
-}
-
-// remove forgets a message, wherever it is now.
-func (l *liveBytes) remove(m *state.Message) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.addLocked(m.Ref(), -1)
-}
-
-// relocate notes that a message is elsewhere now, unless nobody is to get it any more.
-func (l *liveBytes) relocate(m *state.Message, to state.Ref) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !m.Used() {
-		return
-	}
-	l.addLocked(m.Ref(), -1)
-	m.SetRef(to)
-	l.addLocked(to, 1)
-}
-
-// segments returns which segments messages live in now.
-func (l *liveBytes) segments() (used func(segment uint32) bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := maps.Clone(l.bytes)
-	return func(segment uint32) bool { return now[segment] > 0 }
-}
-
-func (l *liveBytes) of(segment uint32) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.bytes[segment]
-}
-
 // Open opens the store in a directory. Damage in it is logged and counted, and never an
 // error; an error is that the directory cannot be used now, or was written by a later
 // release.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	o.Limits.defaults()
-	fill(&o.segmentBytes, 16<<20)
+	o.Limits.Defaults()
+	o.segmentBytes = cmp.Or(o.segmentBytes, 16<<20)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -151,9 +115,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		o: o, log: o.Logger, clients: make(map[string]*Session), counts: make(map[counted]int),
-		live: liveBytes{bytes: make(map[uint32]int64)}, stop: make(chan struct{}),
+		live: sessionlog.NewLive(), stop: make(chan struct{}),
 	}
 	s.changes.init()
+	s.unmovable = make(map[uint32]bool)
 	begun, st := o.Now(), state.New()
 	var err error
 	var found sessionlog.Found
@@ -184,9 +149,13 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.note(found.Full)
 		s.changes.later()
 	}
-	s.records.Reserve(s.reserved())
+	if err := s.measure(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open sessions in %s: %w", o.Dir, err), s.records.Close())
+	}
+	s.lent = !s.records.Reserve(s.reserve) // as a start on a full disk finds it: what is free next is for that
 	s.clock = state.Resume(st.Time, begun)
-	s.adopt(ctx, st)
+	s.adopt(ctx, st, &found)
+	s.tail.Store(s.records.Size())
 	if s.checkpointDue {
 		s.changes.arrived.Notify()
 	}
@@ -205,7 +174,12 @@ func (s *Store) damaged(ctx context.Context, d *statefile.Damage) {
 }
 
 // adopt makes the sessions of what the log says.
-func (s *Store) adopt(ctx context.Context, st *state.State) {
+func (s *Store) adopt(ctx context.Context, st *state.State, found *sessionlog.Found) {
+	if found.Incomplete {
+		s.log.WarnContext(ctx, "the log of sessions may lack the last that became of them: clients may have connected meanwhile, and get again what waits for them")
+		s.checkpointDue = true // it is to have what is marked now
+		s.unmarked.Store(true)
+	}
 	for segment, n := range st.Prune(s.records.Has) {
 		if s.records.Trimmed(segment) {
 			s.log.InfoContext(ctx, "messages were acknowledged or dropped while the disk took no note of it", "messages", n)
@@ -216,7 +190,10 @@ func (s *Store) adopt(ctx context.Context, st *state.State) {
 			s.damaged(ctx, d)
 		}
 	}
-	st.Finish(s.clock.At(s.o.Now()))
+	st.Finish(s.clock.At(s.o.Now()), found.Incomplete)
+	if found.Incomplete && found.Noted {
+		s.forgetWills(ctx, st)
+	}
 	s.lastID = st.LastID
 	seen := make(map[*state.Message]struct{})
 	newest := make(map[string]state.SessionID)
@@ -238,7 +215,7 @@ func (s *Store) adopt(ctx context.Context, st *state.State) {
 					seen[item.Message] = struct{}{}
 				}
 				s.bytes.Add(int64(item.Message.Size))
-				s.live.add(item.Message.Ref(), 1)
+				s.live.Add(item.Message.Ref(), 1)
 			}
 		}
 	}
@@ -286,7 +263,7 @@ type Owner struct {
 // counted is what sessions are counted by: one of the two is set.
 type counted struct{ name, address string }
 
-// count counts a session, or with -1 one less. s.mu is held, or nobody else has s yet.
+// count counts a session, or with -1 one less. s.mu is held, or s is not shared yet.
 func (s *Store) count(o Owner, n int) {
 	for _, p := range []counted{{name: o.Name}, {address: o.Address}} {
 		if p == (counted{}) {
@@ -359,18 +336,6 @@ func (s *Store) MakeRoom(o Owner) *Session {
 	}
 }
 
-// Asked is the session expiry that a CONNECT asks for, in seconds; interval is what it says of it in MQTT 5. MQTT 3.1.1 has
-// none: a session is for ever, or ends with its connection. [MQTT-3.1.1, 3.1.2.4]
-func Asked(version byte, clean bool, interval uint32) uint32 {
-	switch {
-	case version == 5:
-		return interval
-	case clean:
-		return 0
-	}
-	return Never
-}
-
 // Expiry returns the session expiry that a client gets, in seconds, where it asks for one of
 // so many.
 func (s *Store) Expiry(asked uint32) uint32 {
@@ -385,7 +350,7 @@ func (s *Store) Due() (expired []*Session, wills map[*Session]*Will) {
 		return nil, nil
 	}
 	next := int64(1<<63 - 1)
-	s.earliest.Store(next) // who becomes due earlier meanwhile lowers it
+	s.earliest.Store(next) // a session that becomes due earlier meanwhile lowers it
 	for _, one := range s.All() {
 		at, will := one.due(now)
 		switch {
@@ -430,13 +395,15 @@ func (s *Store) Err() error {
 // Stats are how much a Store holds.
 type Stats struct {
 	Sessions, Messages, Bytes int64
-	LogBytes                  int64 // on disk, without checkpoints and the last segment
+	LogBytes                  int64 // on disk, without checkpoints
 	Damaged                   int64 // records and files that could not be read
+	Refusing                  bool  // the disk takes no messages, or hardly any
 }
 
 // Stats returns how much the store holds.
 func (s *Store) Stats() Stats {
-	out := Stats{Sessions: int64(s.number()), Messages: s.messages.Load(), Bytes: s.bytes.Load(), Damaged: s.lost.Load()}
+	out := Stats{Sessions: int64(s.number()), Messages: s.messages.Load(), Bytes: s.bytes.Load(), Damaged: s.lost.Load(), Refusing: s.unwritten.on.Load()}
+	out.LogBytes = s.tail.Load()
 	for _, size := range s.records.Sizes() {
 		out.LogBytes += size
 	}

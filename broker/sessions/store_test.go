@@ -198,6 +198,22 @@ func want(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
+// TestLogBytes counts what the log takes, the segment that is written to with it.
+func TestLogBytes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Limits{})
+	a := r.session("a", 3600)
+	r.mustPublish(sizeable, 1, a)
+	r.flush()
+	if size := r.Stats().LogBytes; size < int64(len(sizeable)) {
+		t.Errorf("the log has %d bytes, and a message of %d is in it", size, len(sizeable))
+	}
+	r.reopen()
+	if size := r.Stats().LogBytes; size < int64(len(sizeable)) {
+		t.Errorf("after a restart the log has %d bytes", size)
+	}
+}
+
 // TestQueueOverRestart follows one session: what is stored for it while it is away, what is sent
 // again, what its acknowledgements end, over connections and restarts.
 func TestQueueOverRestart(t *testing.T) {
@@ -696,7 +712,7 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
-// TestDamageUnderWay damages messages of an open store: who should get them gets the others, and the segment is
+// TestDamageUnderWay damages messages of an open store: their recipients get the others, and the segment is
 // reported once.
 func TestDamageUnderWay(t *testing.T) {
 	t.Parallel()

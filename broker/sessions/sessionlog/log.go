@@ -11,7 +11,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -44,6 +43,9 @@ type Log struct {
 	number  uint32         // of current; changed under mu
 	durable int64          // bytes of current that are flushed
 	marks   marker
+	ends    ends
+	// incomplete is what SetIncomplete noted last.
+	incomplete bool
 
 	mu sync.Mutex // protects what follows
 	// sizes are the bytes of each segment, the current one without what was appended since.
@@ -60,7 +62,11 @@ type Found struct {
 	// Unsealed is the file whose end is not known to be whole, or "": nothing that is known to have been
 	// flushed is missing there.
 	Unsealed string
-	Damage   []*statefile.Damage // files that did not hold what was stored in them
+	// Incomplete says that the log may lack the last that became of the sessions, see SetIncomplete.
+	Incomplete bool
+	// Noted says that this is what SetIncomplete noted. Else nothing is noted, as in the log of an earlier release.
+	Noted  bool
+	Damage []*statefile.Damage // files that did not hold what was stored in them
 	// Full is why nothing can be appended now, or nil. Append and Sync try again.
 	Full error
 }
@@ -94,11 +100,10 @@ func Open(d disk.FS, dir string, load func(checkpoint []byte) error, each func(r
 			}
 			l.sizes[n] = info.Size()
 		}
-		if n, ok := numberOf(e.Name(), trimmedPrefix); ok {
-			l.trimmed[n] = math.MaxUint32 // until the next checkpoint it may have been just now
-		}
 	}
+	l.trimmedBefore(entries)
 	slices.Sort(l.checkpoints)
+	l.dropReplaced()
 	var found Found
 	from, err := l.loadCheckpoint(load, &found)
 	var marked mark
@@ -109,9 +114,8 @@ func Open(d disk.FS, dir string, load func(checkpoint []byte) error, each func(r
 		}
 	}
 	if err == nil {
-		if damage := l.reserveIrregular(); damage != nil {
-			found.Damage = append(found.Damage, damage)
-		}
+		found.Damage = append(found.Damage, l.irregular()...)
+		found.Incomplete, found.Noted = l.openIncomplete(entries)
 		found.Damage = append(found.Damage, l.missing(from, marked)...)
 		err = l.replay(from, marked, each, &found)
 	}
@@ -206,6 +210,9 @@ func (l *Log) replay(from uint32, marked mark, each func([]byte, state.Ref) erro
 		}
 		if last && !log.Broken() && log.Size() > recordlog.Start { // without a head it was not begun
 			l.current = log
+			if h, ok := l.head(n); ok && h.ends {
+				l.ends = ends{first: n, head: h.bytes, current: true}
+			}
 			found.Full = l.Sync() // what the program before has left to the system
 			return nil
 		}
@@ -236,40 +243,55 @@ const whole = int64(1<<63 - 1)
 
 // endOf returns where segment n ended when the next was begun: what stands behind it was refused.
 func (l *Log) endOf(n, next uint32) int64 {
-	if previous, end, ok := l.head(next); ok && previous == n {
-		return end
+	if h, ok := l.head(next); ok && h.previous == n {
+		return h.end
 	}
 	return whole
 }
 
-// head reads the head of a segment: which one came before it, and where that ended.
-func (l *Log) head(n uint32) (previous uint32, end int64, ok bool) {
+// A segmentHead is the first record of a segment.
+type segmentHead struct {
+	bytes    []byte
+	previous uint32 // which segment came before it
+	end      int64  // where that ended
+	ends     bool   // it is one of ends
+}
+
+// head reads the head of a segment.
+func (l *Log) head(n uint32) (h segmentHead, ok bool) {
 	r, err := recordlog.OpenReader(l.segment(n))
 	if err != nil {
-		return 0, 0, false
+		return h, false
 	}
 	defer func() { _ = r.Close() }()
-	head, err := r.ReadAt(recordlog.Start, 0)
-	if err != nil || len(head) != 12 {
-		return 0, 0, false
+	b, err := r.ReadAt(recordlog.Start, 0)
+	if err != nil || len(b) != 12 && (len(b) != 13 || b[12] != headOfEnds) {
+		return h, false
 	}
-	return binary.LittleEndian.Uint32(head), int64(binary.LittleEndian.Uint64(head[4:])), true
+	return segmentHead{bytes: b, previous: binary.LittleEndian.Uint32(b), end: int64(binary.LittleEndian.Uint64(b[4:])), ends: len(b) > 12}, true
 }
 
 // Roll begins a new segment. The current one is flushed; where that is not possible, what
 // was not flushed before is given up.
-func (l *Log) Roll() error {
+func (l *Log) Roll() error { return l.begin(l.endCurrent(), nil) }
+
+// endCurrent flushes the current segment, and returns the head of the next one.
+func (l *Log) endCurrent() []byte {
 	if l.current != nil {
 		_ = l.Sync() // where it fails, durable says what the disk has
 	}
+	head := binary.LittleEndian.AppendUint32(nil, l.number)
+	return binary.LittleEndian.AppendUint64(head, uint64(l.durable))
+}
+
+// begin begins a segment with a head and records.
+func (l *Log) begin(head []byte, bodies [][]byte) error {
 	n := l.number + 1
 	next, _, err := recordlog.OpenAt(l.segment(n), func([]byte, int64, uint64) error { return nil })
 	if err != nil {
 		return fmt.Errorf("begin a segment of the log of sessions: %w", err)
 	}
-	head := binary.LittleEndian.AppendUint32(nil, l.number)
-	head = binary.LittleEndian.AppendUint64(head, uint64(l.durable))
-	if err := next.Replace([][]byte{head}); err != nil { // also over what an earlier attempt has left
+	if err := next.Replace(append([][]byte{head}, bodies...)); err != nil { // also over what an earlier attempt has left
 		return errors.Join(fmt.Errorf("begin a segment of the log of sessions: %w", err), next.Close(), atomicfile.Remove(l.disk, l.segment(n).Path))
 	}
 	l.mu.Lock()
@@ -282,7 +304,7 @@ func (l *Log) Roll() error {
 	if l.current != nil {
 		_ = l.current.Close() // flushed above, or given up
 	}
-	l.current, l.durable = next, next.Size()
+	l.current, l.durable, l.ends.current = next, next.Size(), false
 	l.marks.flush()
 	l.marks.set(mark{l.number, next.Records()})
 	return nil
@@ -297,6 +319,7 @@ func (l *Log) Append(bodies [][]byte) ([]state.Ref, error) {
 	if err := l.current.Append(bodies...); err != nil {
 		return nil, err
 	}
+	l.KeepEnds()
 	refs := make([]state.Ref, len(bodies))
 	for i, b := range bodies {
 		refs[i] = state.Ref{Segment: l.number, At: uint32(at), Size: uint32(len(b))}
@@ -307,7 +330,7 @@ func (l *Log) Append(bodies [][]byte) ([]state.Ref, error) {
 
 // writable begins a segment where the current one takes nothing more.
 func (l *Log) writable() error {
-	if l.current == nil || l.current.Broken() {
+	if l.current == nil || l.current.Broken() || l.ends.current {
 		return l.Roll()
 	}
 	return nil
@@ -392,9 +415,9 @@ func (l *Log) Sizes() map[uint32]int64 {
 	return out
 }
 
-// Checkpoint stores what the segments before n come to, and removes what nobody needs any
-// more: older checkpoints but one, and the segments before that one which are not used by the
-// content, nor by what was appended since.
+// Checkpoint stores the state that the segments before n result in, and removes what is not needed
+// any more: all older checkpoints but one, and the segments before that one that neither the
+// content nor later records use.
 func (l *Log) Checkpoint(n uint32, content []byte, used func(segment uint32) bool) error {
 	if err := l.checkpoint(n).Save(content); err != nil {
 		return fmt.Errorf("write a checkpoint of sessions: %w", err)

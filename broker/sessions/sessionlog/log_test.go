@@ -97,7 +97,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestCheckpoints stores checkpoints, and removes what nobody needs for the last two.
+// TestCheckpoints stores checkpoints, and removes what the last two do not need.
 func TestCheckpoints(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -114,7 +114,7 @@ func TestCheckpoints(t *testing.T) {
 	for i := range names {
 		names[i] = filepath.Base(names[i])
 	}
-	if want := []string{"checkpoint-00000006", "checkpoint-00000007", "durable", "segment-00000002", "segment-00000006", "segment-00000007"}; !slices.Equal(names, want) {
+	if want := []string{"checkpoint-00000006", "checkpoint-00000007", "complete", "durable", "segment-00000002", "segment-00000006", "segment-00000007"}; !slices.Equal(names, want) {
 		t.Errorf("files %v, want %v", names, want)
 	}
 	l, checkpoint, got, _ := read(t, dir)
@@ -229,7 +229,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestTrim removes the segments that nobody needs any more without a new checkpoint.
+// TestTrim removes the segments that are not needed any more without a new checkpoint.
 func TestTrim(t *testing.T) {
 	t.Parallel()
 	disk := smalldisk.New(t, 1<<20)

@@ -135,13 +135,13 @@ func (m *marker) close() {
 func (l *Log) missing(from uint32, marked mark) (all []*statefile.Damage) {
 	named := map[uint32]string{from: "its checkpoint", marked.segment: "the file " + markFile}
 	for _, n := range l.numbers() {
-		if previous, _, ok := l.head(n); ok && n > from {
-			named[previous] = fmt.Sprintf("segment %d", n)
+		if h, ok := l.head(n); ok && n > from {
+			named[h.previous] = fmt.Sprintf("segment %d", n)
 		}
 	}
 	delete(named, 0)
 	for _, n := range slices.Sorted(maps.Keys(named)) {
-		if n < from || l.Has(n) {
+		if n < from || l.Has(n) || l.replaced(n) {
 			continue
 		}
 		by := named[n]

@@ -1,16 +1,17 @@
 package sessionlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
-
-	"github.com/colonyfleet/colony/internal/disk"
-	"github.com/colonyfleet/colony/internal/statefile"
+	"slices"
 )
 
-// Trim empties the segments that nobody needs now, and notes it in their names, as checkpoints may name them:
+// Trim empties the segments that are not needed, and marks that in their names, as checkpoints may name them:
 // it writes nothing, and so makes room on a full disk.
 func (l *Log) Trim(used func(segment uint32) bool) error {
 	l.mu.Lock()
@@ -30,74 +31,128 @@ func (l *Log) trimLocked(segment uint32) error {
 		return err
 	}
 	l.trimmed[segment] = l.number
-	err := l.forgetLocked(segment)
-	f, failed := l.disk.Open(path, os.O_RDWR|os.O_TRUNC, 0)
-	if failed != nil {
-		return errors.Join(err, failed)
+	if err := errors.Join(l.forgetLocked(segment), l.disk.SyncDir(l.dir)); err != nil {
+		return err // Open empties it, once its name says that it is not needed
 	}
-	return errors.Join(err, f.Close(), l.disk.SyncDir(l.dir))
+	return l.empty(path)
+}
+
+// empty takes the content of a file, which gives back the room that it takes.
+func (l *Log) empty(path string) error {
+	f, err := l.disk.Open(path, os.O_RDWR|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// trimmedBefore empties what Trim had not emptied before a crash, or not durably: else it takes its room for as long as the disk is full.
+func (l *Log) trimmedBefore(entries []fs.DirEntry) {
+	for _, e := range entries {
+		n, ok := numberOf(e.Name(), trimmedPrefix)
+		if !ok {
+			continue
+		}
+		l.trimmed[n] = math.MaxUint32                                          // until the next checkpoint it may have been just now
+		if info, err := e.Info(); err == nil && info.Size() > 0 && !l.Has(n) { // else one file has both names
+			_ = l.empty(l.trimmedPath(n)) // where it fails the next start tries it
+		}
+	}
 }
 
 func (l *Log) trimmedPath(segment uint32) string {
 	return filepath.Join(l.dir, fmt.Sprintf("%s%08d", trimmedPrefix, segment))
 }
 
-// spareLocked reports whether nobody needs a segment.
+// spareLocked reports whether a segment is not needed.
 func (l *Log) spareLocked(segment uint32, used func(uint32) bool) bool {
 	return len(l.checkpoints) > 1 && segment < l.checkpoints[0] && !used(segment)
 }
 
-// Spare is how much the segments hold that nobody needs, the current one included, in bytes: two checkpoints later they can be removed.
-func (l *Log) Spare(used func(segment uint32) bool) (bytes int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for segment, size := range l.sizes {
-		if segment != l.number && !used(segment) {
-			bytes += size
+// Spare is how much of the disk two checkpoints free, in bytes, where the messages are moved before that live in few: segments
+// that are nearly dead, but for unmovable ones. They take moved bytes elsewhere, and up to most.
+func (l *Log) Spare(live *Live, most int64, unmovable map[uint32]bool) (bytes, moved int64, few map[uint32]bool) {
+	type part struct {
+		segment    uint32
+		size, live int64
+	}
+	var parts []part
+	sizes := l.Sizes()
+	sizes[l.number] = l.Size()
+	for n, size := range sizes {
+		parts = append(parts, part{n, size, live.Of(n)})
+	}
+	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.live, b.live) })
+	few = make(map[uint32]bool)
+	for _, p := range parts {
+		cost := 2 * p.live // with what stands beside it
+		if p.live > 0 && (cost > p.size/2 || moved+cost > most || unmovable[p.segment]) {
+			continue
+		}
+		bytes += p.size - cost
+		if moved += cost; p.live > 0 {
+			few[p.segment] = true
 		}
 	}
-	if l.current != nil && !used(l.number) {
-		bytes += l.current.Size()
-	}
-	return bytes
+	return bytes, moved, few
 }
 
-// reserveFile takes room of the disk for checkpoints that are written once it is full.
+// reserveFile takes room of the disk for what makes room once the disk is full.
 const reserveFile = "reserve"
 
-// Reserve takes so many bytes of the disk, or what it still has, until Release. It is called neither beside itself nor beside Release.
-func (l *Log) Reserve(size int64) {
+// Reserve takes so many bytes of the disk, or what it still has, until Release. It returns false where it has fewer. It is
+// called neither beside itself nor beside Release.
+func (l *Log) Reserve(size int64) (whole bool) {
 	f, err := l.disk.Open(filepath.Join(l.dir, reserveFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return // there is no room
+		return false // there is no room
 	}
-	defer func() { _ = f.Close() }() // what it could not take, it has not
+	defer func() { _ = f.Close() }()
 	at, err := f.Size()
-	if at >= size { // as a rule
-		return
-	}
-	zeros := make([]byte, min(size, 64<<10))
-	for err == nil && at < size {
+	zeros := make([]byte, 64<<10)
+	for err == nil && at < size { // as a rule it has all
 		var n int
 		n, err = f.WriteAt(zeros[:min(size-at, int64(len(zeros)))], at)
 		at += int64(n)
 	}
+	return err == nil
 }
 
-// reserveIrregular sets aside what is no file and stands in the place of the one that takes room.
-func (l *Log) reserveIrregular() *statefile.Damage {
-	path := filepath.Join(l.dir, reserveFile)
-	aside, is, err := statefile.SetAsideIrregular(l.disk, path)
-	if !is {
-		return nil
+// Reserved is how many bytes Reserve has taken.
+func (l *Log) Reserved() int64 {
+	info, err := l.disk.Stat(filepath.Join(l.dir, reserveFile))
+	if err != nil {
+		return 0
 	}
-	return &statefile.Damage{Identity: statefile.Identity{Role: "broker/sessions reserve"}, Path: path, Aside: aside, Kept: true, Err: errors.Join(disk.ErrIrregular, err)}
+	return info.Size()
+}
+
+// Free is how many bytes of the disk may still be written.
+func (l *Log) Free() (int64, error) { return l.disk.Free(l.dir) }
+
+// HasFree reports whether so many bytes of the disk may still be written, as far as that is known.
+func (l *Log) HasFree(n int64) bool {
+	free, err := l.Free()
+	return err != nil || free >= n
+}
+
+// Room is how many bytes the disk has for the log: what is free, and what its segments and the reserve take.
+func (l *Log) Room() (int64, error) {
+	free, err := l.Free()
+	if err != nil {
+		return 0, fmt.Errorf("look at the room of the disk: %w", err)
+	}
+	room := min(free, math.MaxInt32) + l.Reserved() + l.Size() // as a disk without limit has more
+	for _, size := range l.Sizes() {
+		room += size
+	}
+	return room, nil
 }
 
 // Release gives back what Reserve took.
 func (l *Log) Release() error {
 	if err := l.disk.Remove(filepath.Join(l.dir, reserveFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("give back the room that is kept for checkpoints: %w", err)
+		return fmt.Errorf("give back the room that is kept for a full disk: %w", err)
 	}
 	return nil
 }
@@ -114,8 +169,8 @@ func (l *Log) forgetLocked(segment uint32) error {
 	return err
 }
 
-// Trimmed reports whether a segment was removed because nobody needed it any more, although the log may not
-// say so.
+// Trimmed reports whether a segment was removed because it was not needed any more; the log need not
+// have a record of that.
 func (l *Log) Trimmed(segment uint32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

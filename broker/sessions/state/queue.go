@@ -10,7 +10,7 @@ import (
 
 // A Ref says where a record is in the log. The zero Ref is none: segments begin at 1.
 type Ref struct {
-	Segment uint32
+	Segment uint32 // number of the file, from 1
 	At      uint32 // offset in the segment's file
 	Size    uint32 // length of the record's body, in bytes
 }
@@ -125,6 +125,8 @@ type Queue struct {
 	items fifo.Queue[entry] // the others, by number, without gaps
 	base  uint64            // number of the oldest
 
+	maybeSent uint64 // messages with a lower number may have been sent before the log was read
+
 	open  int // messages that count against the client's Receive Maximum
 	count int
 	bytes int64
@@ -197,8 +199,8 @@ type Step struct {
 	Delivery
 	Message *Message
 	ID      uint16
-	Seq     uint64
-	Dup     bool // it may have been sent before
+	Seq     uint64 // number in the session's queue
+	Dup     bool   // it may have been sent before
 	Release bool
 }
 
@@ -230,7 +232,7 @@ func (q *Queue) Next(window int) (s Step, ok bool) {
 		q.sent = append(q.sent, numbered{seq, e0})
 		q.live++
 		q.resend = len(q.sent)
-		return step(&q.sent[len(q.sent)-1], false), true
+		return step(&q.sent[len(q.sent)-1], seq < q.maybeSent), true
 	}
 	return s, false
 }
@@ -313,9 +315,9 @@ type Ack byte
 
 // The packets that end a message.
 const (
-	Puback  Ack = iota
-	Refused     // PUBREC with an error
-	Pubcomp
+	Puback  Ack = iota // it ends a message of QoS 1
+	Refused            // PUBREC with an error
+	Pubcomp            // it ends a message of QoS 2
 )
 
 // Acknowledged removes the message of a packet id if it waits for this packet, and
@@ -337,7 +339,7 @@ func (q *Queue) Odd(id uint16, by Ack) bool {
 	return e != nil && ((e.flags&qos2 == 0) != (by == Puback) || by == Pubcomp && e.flags&released == 0)
 }
 
-// A Recording is what becomes of a PUBREC.
+// A Recording is the outcome of a PUBREC.
 type Recording int
 
 // What a PUBREC may be.
@@ -348,8 +350,8 @@ const (
 	Stored                    // an earlier one is stored
 )
 
-// Recorded returns the number of the message that a PUBREC is for, and what becomes of it. Only the first of a connection
-// is to be stored, however often it comes. [MQTT-4.3.3-4]
+// Recorded returns the number of the message that a PUBREC is for, and its outcome. Only the first PUBREC of a message on
+// a connection must be stored. [MQTT-4.3.3-4]
 func (q *Queue) Recorded(id uint16) (seq uint64, is Recording) {
 	e := q.find(id)
 	switch {
@@ -364,12 +366,20 @@ func (q *Queue) Recorded(id uint16) (seq uint64, is Recording) {
 	return e.seq, First
 }
 
-// Release notes that the message of a number has been recorded, which is durable now.
-func (q *Queue) Release(seq uint64) {
+// Release notes that the message of a number has been recorded, which is durable now. Nothing of it is left to be sent but
+// PUBREL, for which its record is not needed: Release returns the message, which the queue does not use any more, or nil.
+func (q *Queue) Release(seq uint64) *Message {
 	q.MarkSent(seq + 1)
-	if e := q.at(seq); e != nil {
-		e.flags |= released
+	e := q.at(seq)
+	if e == nil || e.flags&released != 0 {
+		return nil
 	}
+	m := e.m
+	e.flags |= released
+	e.m = NewMessage(Ref{}, 0)
+	e.m.Use(1)
+	q.bytes -= int64(m.Size)
+	return m
 }
 
 // MarkSent notes that the messages below a number may have been sent.
@@ -380,6 +390,24 @@ func (q *Queue) MarkSent(below uint64) {
 			q.live++
 		}
 	}
+}
+
+// restored notes, once the log was read, that messages with a lower number may have been sent before. The client holds those of one window
+// at most; others are sent with DUP, as their acknowledgements may be lost.
+func (q *Queue) restored(sentBelow uint64) {
+	q.maybeSent = sentBelow
+	q.MarkSent(min(sentBelow, q.windowEnd()))
+}
+
+// windowEnd is the number of the first message behind those that a client may hold.
+func (q *Queue) windowEnd() uint64 {
+	n := 0
+	for item := range q.All {
+		if n++; n > MaxWindow {
+			return item.Seq
+		}
+	}
+	return q.NextSeq()
 }
 
 // SentBelow is the number below which messages may have been sent on this connection or
@@ -424,7 +452,7 @@ func (q *Queue) Remove(seq uint64) *Message {
 	return m
 }
 
-// Oldest returns the number of the oldest message that was certainly not sent; false if
+// Oldest returns the number of the oldest message that the client does not hold; false if
 // there is none.
 func (q *Queue) Oldest() (seq uint64, ok bool) {
 	for i := range q.items.Len() {
@@ -447,8 +475,8 @@ func (q *Queue) First() (seq uint64, ok bool) {
 type Item struct {
 	Delivery
 	Message  *Message
-	Seq      uint64
-	Released bool
+	Seq      uint64 // number in the queue
+	Released bool   // PUBREC has arrived: only PUBREL is left to send, and Message has no record
 }
 
 // All calls yield with each message, the oldest first, until that returns false.

@@ -99,7 +99,7 @@ func TestQueueAgainstModel(t *testing.T) {
 				m, _ := q.Acknowledged(id, by)
 				e := want.at(id)
 				fits := e != nil && ((e.qos == 1) == (by == Puback)) && (by != Pubcomp || e.released)
-				if fits != (m != nil) || fits && m != e.m {
+				if fits != (m != nil) || fits && !e.released && m != e.m {
 					t.Fatalf("seed %d: acknowledgement %d of %d: %v, want %v", seed, by, id, m != nil, fits)
 				}
 				if fits {
@@ -124,7 +124,9 @@ func TestQueueAgainstModel(t *testing.T) {
 					if _, again := q.Recorded(id); again != Repeated {
 						t.Fatalf("seed %d: PUBREC of %d again: %v, want %v", seed, id, again, Repeated)
 					}
-					q.Release(seq)
+					if m := q.Release(seq); m != e.m || q.Release(seq) != nil {
+						t.Fatalf("seed %d: the release of %d returns another message, or one twice", seed, seq)
+					}
 					e.released = true
 				}
 			case 10:
@@ -144,13 +146,19 @@ func TestQueueAgainstModel(t *testing.T) {
 					want.remove(want.list[i])
 				}
 			}
-			if q.Len() != len(want.list) || q.Bytes() != int64(10*len(want.list)) || q.open != want.open {
+			bytes := int64(0)
+			for _, e := range want.list {
+				if !e.released {
+					bytes += 10
+				}
+			}
+			if q.Len() != len(want.list) || q.Bytes() != bytes || q.open != want.open {
 				t.Fatalf("seed %d: %d messages, %d bytes, %d open, want %d and %d open", seed, q.Len(), q.Bytes(), q.open, len(want.list), want.open)
 			}
 		}
 		i := 0
 		for item := range q.All {
-			if item.Seq != want.list[i].seq || item.Message != want.list[i].m || item.Released != want.list[i].released {
+			if item.Seq != want.list[i].seq || !item.Released && item.Message != want.list[i].m || item.Released != want.list[i].released {
 				t.Fatalf("seed %d: item %d is %+v", seed, i, item)
 			}
 			i++
@@ -239,5 +247,44 @@ func TestHolesTakeNoMemory(t *testing.T) {
 	}
 	if s, ok := q.Next(10); !ok || s.Seq != 0 || !s.Dup {
 		t.Errorf("next %+v, %v", s, ok)
+	}
+}
+
+// TestManyAfterACrash reads a log by which a client was connected, and more waits than it may hold at a time: whatever it acknowledged of
+// that may be lost, so that all of it comes with DUP. What is pushed later was not sent.
+func TestManyAfterACrash(t *testing.T) {
+	t.Parallel()
+	const many = MaxWindow + 5000
+	st := New()
+	st.Apply(Begin{Session: 1, Client: "a", Expiry: 60}, Ref{})
+	st.Apply(Connected{Session: 1, Expiry: 60}, Ref{})
+	s := st.Sessions[1]
+	for seq := range uint64(many) {
+		s.Queue.Push(seq, NewMessage(Ref{Segment: 1, At: uint32(seq), Size: 1}, 0), Delivery{QoS: 1})
+	}
+	st.Finish(1, false)
+	var q *Queue
+	for _, again := range []bool{false, true} {
+		if again { // what the session comes to is stored, and read once more
+			st.Sessions[1].Left(2, 60, nil)
+			st.Finish(3, false)
+		}
+		q = &st.Sessions[1].Queue
+		q.Rewind()
+		for n := range many {
+			next, ok := q.Next(MaxWindow)
+			if !ok || !next.Dup || next.Seq != uint64(n) {
+				t.Fatalf("message %d: %+v, %t; want it with DUP", n, next, ok)
+			}
+			if again {
+				q.Acknowledged(next.ID, Puback)
+			} else if n == MaxWindow-1 {
+				break // the window is full
+			}
+		}
+	}
+	q.Push(many, NewMessage(Ref{Segment: 1, At: many, Size: 1}, 0), Delivery{QoS: 1})
+	if next, ok := q.Next(MaxWindow); !ok || next.Dup {
+		t.Errorf("a message that was not there before: %+v, %t", next, ok)
 	}
 }

@@ -30,6 +30,7 @@ const (
 	kindFinished
 	kindCopied
 	kindTime
+	kindLeft // 0.2.0 does not read it: it is there where a disk was full
 )
 
 // Begin says that a session begins, with a connection.
@@ -51,7 +52,7 @@ type End struct{ Session SessionID }
 // Connected says that the client has a connection again.
 type Connected struct {
 	Session SessionID
-	Expiry  uint32
+	Expiry  uint32 // in seconds
 	// Will is sent unless the client comes back after this connection, see Will.At; nil: none, or one
 	// without a delay. Records of 0.2.0 have none, and 0.2.0 does not read it.
 	Will *Will
@@ -104,7 +105,7 @@ type Publish struct {
 // A Target is a session that is to get a message, under a number that grows.
 type Target struct {
 	Session SessionID
-	Seq     uint64
+	Seq     uint64 // number in the session's queue
 	Delivery
 }
 
@@ -114,7 +115,7 @@ type Removed struct{ List []Position }
 // A Position is a message in the queue of a session.
 type Position struct {
 	Session SessionID
-	Seq     uint64
+	Seq     uint64 // number in its queue
 }
 
 // Recorded says that a client has sent PUBREC for a message.
@@ -368,6 +369,12 @@ func (d *decoder) record() Record {
 		return Copied{d.ref()}
 	case kindTime:
 		return Time{int64(d.number()), int64(d.number())}
+	case kindLeft:
+		var r Left
+		for len(d.b) > 0 {
+			r.List = append(r.List, d.remaining())
+		}
+		return r
 	case kindRemoved:
 		var r Removed
 		for len(d.b) > 0 {

@@ -131,7 +131,11 @@ func (st *State) Apply(r Record, ref Ref) {
 		}
 	case Recorded:
 		if s := st.Sessions[r.Session]; s != nil {
-			s.Queue.Release(r.Seq)
+			st.release(s.Queue.Release(r.Seq))
+		}
+	case Left:
+		for i := range r.List {
+			st.keep(&r.List[i])
 		}
 	case Finished:
 		if s := st.Sessions[r.Session]; s != nil {
@@ -153,7 +157,7 @@ func (st *State) end(id SessionID) {
 	}
 }
 
-// release forgets a message that nobody is to get any more.
+// release forgets a message that no session still has to receive.
 func (st *State) release(m *Message) {
 	if m != nil && m.Use(-1) && st.messages != nil {
 		delete(st.messages, m.Ref())
@@ -208,7 +212,7 @@ func (st *State) Prune(has func(segment uint32) bool) map[uint32]int {
 	for _, s := range st.Sessions {
 		var removed []uint64
 		for item := range s.Queue.All {
-			if segment := item.Message.Ref().Segment; !has(segment) {
+			if segment := item.Message.Ref().Segment; !item.Released && !has(segment) {
 				removed = append(removed, item.Seq)
 				missing[segment]++
 			}
@@ -222,23 +226,16 @@ func (st *State) Prune(has func(segment uint32) bool) map[uint32]int {
 
 // Finish ends the reading of the log. A session that has a connection by the log lost it at a
 // time of the clock; what was in its queue may have been sent, and its last will waits from then on.
-func (st *State) Finish(at int64) {
+func (st *State) Finish(at int64, incomplete bool) {
 	st.messages = nil
 	for _, s := range st.Sessions {
-		if s.Away == 0 {
-			s.Away, s.sentBelow = max(1, at), s.Queue.NextSeq()
-			if s.Will != nil {
+		if connected := s.Away == 0; connected || incomplete {
+			s.Away, s.sentBelow = max(1, at), max(s.sentBelow, s.Queue.NextSeq()) // acknowledgements of it may be lost
+			if connected && s.Will != nil {
 				s.Will.At += s.Away
 			}
-			n := 0
-			for item := range s.Queue.All {
-				if n++; n > MaxWindow {
-					s.sentBelow = item.Seq
-					break
-				}
-			}
 		}
-		s.Queue.MarkSent(s.sentBelow)
+		s.Queue.restored(s.sentBelow)
 	}
 }
 
@@ -356,7 +353,7 @@ func (d *decoder) session(shared map[Ref]*Message) *Session {
 		}
 		m.Use(1)
 		if flags&itemReleased != 0 {
-			s.Queue.Release(seq)
+			s.Queue.Release(seq).Use(-1)
 		}
 	}
 	s.Queue.skip(next)

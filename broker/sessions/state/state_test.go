@@ -100,7 +100,7 @@ func TestWillOfConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st.Finish(100)
+	st.Finish(100, false)
 	for id, want := range map[SessionID]int64{1: 105, 2: 0, 3: 106, 4: 0} {
 		s := st.Sessions[id]
 		if got := s.Will; (got == nil) != (want == 0) || got != nil && (got.At != want || string(got.Body.Payload) != "p") {
@@ -155,7 +155,7 @@ func TestFinish(t *testing.T) {
 		st.Apply(&Publish{To: []Target{{1, i, Delivery{QoS: 1}}, {2, i, Delivery{QoS: 1}}}}, Ref{1, uint32(i), 9})
 	}
 	st.Apply(Away{Session: 2, At: 5, Expiry: 60, SentBelow: 3}, Ref{})
-	st.Finish(1000)
+	st.Finish(1000, false)
 	for id, want := range map[SessionID]struct {
 		away int64
 		sent uint64
@@ -247,7 +247,7 @@ func FuzzDecode(f *testing.F) {
 			st := New()
 			st.Apply(Begin{Session: 1}, Ref{})
 			st.Apply(r, Ref{Segment: 1})
-			st.Finish(1)
+			st.Finish(1, false)
 		}
 		_, _ = Load(b)
 	})
@@ -281,7 +281,7 @@ func TestACheckpointKeepsAQueueWithAWideGap(t *testing.T) {
 			t.Fatal(err)
 		}
 		st.Apply(&Publish{To: []Target{{Session: 1, Seq: published, Delivery: Delivery{QoS: 1}}}}, Ref{2, 32, 10})
-		st.Finish(2)
+		st.Finish(2, false)
 		got := &st.Sessions[1].Queue
 		if got.Len() != s.Queue.Len()+1 || got.NextSeq() != published+1 {
 			t.Errorf("%d messages before, %d with one more after; the next number is %d, want %d",
