@@ -42,7 +42,7 @@ type siege struct {
 	b      *broker.Broker
 	reg    *prometheus.Registry
 	tls    *tls.Config
-	cert   tls.Certificate // for a client that is to prove who it is
+	cert   tls.Certificate // for a client with a certificate
 	canary *raw
 }
 

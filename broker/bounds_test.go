@@ -189,8 +189,8 @@ func TestAnnouncedBodies(t *testing.T) {
 	until(t, "all have disconnected", func() bool { return metric(t, reg, "clients_connected") == 0 })
 }
 
-// Bodies that never end are bounded for all connections of an identity, and those that
-// are too much are cut off with a reason. Nobody else is.
+// Bodies that never end are bounded for all connections of an identity, and those that are too much
+// are cut off with a reason. No other connection is.
 func TestUnfinishedBodies(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, free{}, limited(limits.Limits{UnreadPerIdentity: 1 << 20}))

@@ -1,15 +1,14 @@
-// Package broker is the MQTT 5 and 3.1.1 broker that the Central and the Local
-// Orchestrator embed. It owns no fact of Colony: what it retains is in memory, and its
-// owner publishes it again after a restart. Sessions that outlive their connection, and the
-// messages in them, it holds for other clients in trust, see package sessions; CONNACK names
-// how long.
+// Package broker is the MQTT 5 and 3.1.1 broker that the Central and the Local Orchestrator embed.
+// It owns no fact of Colony: what it retains is in memory, and its owner publishes it again after a
+// restart. It stores sessions that outlive their connection, and the messages in them, for their
+// clients, see package sessions; CONNACK names how long.
 //
-// Of the MQTT server mochi it uses the codec. What mochi's sessions, subscriptions
-// and retained messages get wrong could lose or leak something of Colony's, so they
-// are not used: see DESIGN.md. A connection begins in connect.go and is read in
-// serve.go; publish.go and subscribe.go act on its packets; stored.go joins it to its session.
-// Package transport stands before its network connection, package routing decides who gets a
-// message, package answer encodes what a client is answered.
+// Of the MQTT server mochi it uses the codec. It does not use mochi's sessions, subscriptions and
+// retained messages: their faults could lose or leak messages of Colony, see DESIGN.md. A
+// connection begins in connect.go and is read in serve.go; publish.go and subscribe.go act on its
+// packets; stored.go joins it to its session. Package transport wraps the network connection,
+// package routing decides which clients receive a message, package answer encodes the answers to a
+// client.
 package broker
 
 import (
@@ -56,7 +55,7 @@ type Broker struct {
 	wg     sync.WaitGroup // connections, what closes them, and what serves the broker
 
 	pending   atomic.Int64 // bytes that wait in the memory of all connections, see conn
-	relieving sync.Mutex   // held by the one who disconnects clients because of pending
+	relieving sync.Mutex   // held by the goroutine that disconnects clients because of pending
 
 	mu        sync.RWMutex // protects what follows
 	state     state
@@ -223,9 +222,9 @@ func (b *Broker) closeListeners() {
 	}
 }
 
-// Publish sends m to the subscribers, and retains it if it says so, without
-// access control and without Accept. It waits for no subscriber longer than two seconds.
-// What m holds must not be changed afterwards.
+// Publish sends m to the subscribers, and retains it if m.Retain is set, without access control and
+// without Accept. It waits for no subscriber longer than two seconds. The content of m must not be
+// changed afterwards.
 func (b *Broker) Publish(ctx context.Context, m Message) error {
 	return b.publish(ctx, m, b.pace.Waiting(forever))
 }
@@ -249,9 +248,10 @@ func (b *Broker) PublishAll(ctx context.Context, list []Message, refused func(i 
 	return nil
 }
 
-// Restore retains m, as its owner knows that the broker did before a restart. It delivers it to nobody:
-// who has a session got it then. It is called before Start; the error is of kind Conflict after that, and
-// of kind Invalid for a message that cannot be retained. What m holds must not be changed afterwards.
+// Restore retains m again after a restart of the broker; its owner knows that the broker retained m
+// before. It delivers the message to no subscriber: sessions received it before the restart. It is called
+// before Start; the error is of kind Conflict after that, and of kind Invalid for a message that cannot
+// be retained. The content of m must not be changed afterwards.
 func (b *Broker) Restore(ctx context.Context, m Message) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -116,7 +116,7 @@ func TestNoLocal(t *testing.T) {
 }
 
 // [MQTT-4.8.2-4] [MQTT-4.8.2-6]: each message to one member of a group, to every group, and to those
-// outside; nothing retained; who leaves gets nothing more.
+// outside; nothing retained; a client that leaves gets nothing more.
 func TestSharedSubscriptions(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, free{}, nil)

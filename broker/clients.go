@@ -50,9 +50,9 @@ func (b *Broker) Clients() []ClientInfo {
 	return out
 }
 
-// Disconnect ends the connection of a client with the reason 0x98, administrative action, and
-// where endSession says so its session too. A client may connect again at once. It returns an
-// error of kind NotFound if there is none, or a session alone that is not to end.
+// Disconnect ends the connection of a client with the reason 0x98, administrative action, and with
+// endSession its session too. A client may connect again at once. The error is of kind NotFound if
+// the client has neither, or only a session while endSession is false.
 func (b *Broker) Disconnect(client string, endSession bool) error {
 	return b.release(client, endSession, func(string) bool { return true })
 }
@@ -72,7 +72,9 @@ func (b *Broker) release(client string, endSession bool, meant func(owner string
 		s := b.sessions[client]
 		b.mu.RUnlock()
 		if s != nil && meant(s.id.Name) && (endSession || !found) {
-			b.disconnect(s.conn, packets.ErrAdministrativeAction)
+			code := packets.ErrAdministrativeAction
+			code.Reason = "disconnected by an operator"
+			b.disconnect(s.conn, code)
 			select {
 			case <-s.done:
 				continue
@@ -106,7 +108,9 @@ func (b *Broker) Recheck() (ended int) {
 	for _, s := range b.connected() {
 		if err := term.Check(b.o.Access, s.conn.listener.Name, layers.TLS(s.conn.Raw())); err != nil {
 			b.log.Warn("connection ended: it may not last any more", "client", refusals.Shortened(s.client), "listener", s.conn.listener.Name, "remote", s.conn.remote(), "err", err)
-			b.disconnect(s.conn, packets.ErrNotAuthorized)
+			code := packets.ErrNotAuthorized
+			code.Reason = "its account, or what it may do, has changed"
+			b.disconnect(s.conn, code)
 			ended++
 		}
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +16,9 @@ type conn struct {
 	listener *Listener
 	session  atomic.Pointer[session] // nil before CONNECT is accepted
 	entry    *peers.Entry            // among all connections
-	greeted  atomic.Bool             // CONNACK is before whatever is sent from now on
+	greeting sync.Mutex              // held while CONNACK is queued
+	greeted  bool                    // CONNACK is queued, protected by greeting
+	why      atomic.Pointer[string]  // why the broker ends it, for people; nil: it does not
 }
 
 // remote is the address of the client.

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -97,9 +98,9 @@ func (b *Broker) connect(c *conn) (err error) {
 	if errors.Is(err, errGaveWay) {
 		return err
 	}
-	present := false
+	var begun resumed
 	if err == nil {
-		if present, err = b.resume(s, p.Connect.Clean); err != nil {
+		if begun, err = b.resume(s, p.Connect.Clean); err != nil {
 			s.clean.Store(true) // nothing is published for a client that is refused
 		}
 	}
@@ -107,7 +108,7 @@ func (b *Broker) connect(c *conn) (err error) {
 		b.refuse(c, &p, err)
 		return err
 	}
-	return b.welcome(s, &p, present)
+	return b.welcome(s, &p, begun)
 }
 
 // countEarly counts the end of a connection before its CONNECT has arrived.
@@ -174,6 +175,10 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 		}
 		s.will = will
 	}
+	if !b.restForWill(c, s) {
+		b.routes.Held.Add(s.sub.Address, -s.will.Held)
+		return nil, errLeft
+	}
 	if err := b.settle(s); err != nil {
 		b.routes.Held.Add(s.sub.Address, -s.will.Held)
 		return nil, err
@@ -189,8 +194,25 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	return s, nil
 }
 
-// errGaveWay ends a connection that is closed already, and counted as that: while access control looked at its client it gave way.
+// restForWill is rest for the last will of a client that connects, which counts at once where its account is watched.
+func (b *Broker) restForWill(c *conn, s *session) (here bool) {
+	m := s.will.Message
+	if m == nil {
+		return true
+	}
+	turn, here := b.rest(c, s.client, m)
+	defer turn.End()
+	if here && turn != nil {
+		b.routes.ChargeWill(m)
+	}
+	return here
+}
+
+// errGaveWay ends a connection that is closed and counted already: it gave way while access control looked at its client.
 var errGaveWay = errors.New("it gave way to another connection before its client was known")
+
+// errLeft ends a connection whose client has left before its last will could be accepted.
+var errLeft = &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: "the connection has ended while its last will waited for the messages of its account; see limits.matchRate"}
 
 // placeAt refuses a client where its address, or all but machines, have as many connections as they may, unless the
 // client takes over one of them.
@@ -308,11 +330,11 @@ func (b *Broker) admit(s *session) (old *session, err error) {
 	return nil, nil
 }
 
-// welcome sends the CONNACK of an accepted session; present says that there was one.
-func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
+// welcome sends the CONNACK of an accepted session.
+func (b *Broker) welcome(s *session, p *packets.Packet, begun resumed) error {
 	ack := packets.Packet{
 		FixedHeader: packets.FixedHeader{Type: packets.Connack}, ProtocolVersion: s.version(),
-		SessionPresent: present && p.ProtocolVersion > 3, // MQTT 3.1 has no such flag
+		SessionPresent: begun.present && p.ProtocolVersion > 3, // MQTT 3.1 has no such flag
 		Properties: packets.Properties{
 			ReceiveMaximum: receiveMaximum, MaximumPacketSize: b.o.Limits.PacketBytes, TopicAliasMaximum: answer.AliasMaximum,
 			SessionExpiryInterval: s.expiry, SessionExpiryIntervalFlag: true, // [MQTT 5, 3.2.2.3.2]
@@ -321,17 +343,20 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 	if s.keepAlive != p.Connect.Keepalive {
 		ack.Properties.ServerKeepAlive, ack.Properties.ServerKeepAliveFlag = s.keepAlive, true // [MQTT-3.2.2-21]
 	}
-	if ack.Properties.ReasonString = b.noteNotKept(s); s.terse {
+	if ack.Properties.ReasonString = cmp.Or(b.noteNotStored(s), begun.note); s.terse {
 		ack.Properties.ReasonString = ""
 	}
 	if p.Connect.ClientIdentifier == "" {
 		ack.Properties.AssignedClientID = s.client // [MQTT-3.2.2-16]
 	}
 	answer.Shorten(&ack, s.takes(), s.expiry == s.asked)
-	if err := b.send(s.conn, &ack, ack.ConnackEncode); err != nil {
+	s.conn.greeting.Lock() // a client that has read CONNACK gets the reason for which the connection ends
+	err := b.send(s.conn, &ack, ack.ConnackEncode)
+	s.conn.greeted = err == nil
+	s.conn.greeting.Unlock()
+	if err != nil {
 		return fmt.Errorf("write CONNACK: %w", err)
 	}
-	s.conn.greeted.Store(true)
 	s.sub.Connect(s)
 	if s.link != nil { // nothing of the session comes before CONNACK
 		s.conn.SetSource(s.link)
@@ -340,18 +365,18 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 	b.metrics.Connects.Inc()
 	b.changed(s, true, nil)
 	b.log.Debug("client connected", "client", refusals.Shortened(s.client), "listener", s.conn.listener.Name, "remote", s.conn.remote(), "mqtt", s.version(),
-		"session_expiry_s", s.expiry, "session_present", present)
+		"session_expiry_s", s.expiry, "session_present", begun.present)
 	return nil
 }
 
-// noteNotKept says it in words, in the log and in CONNACK, and counts it, when a client
-// asks for a session that outlives its connection: a library that subscribes once, and
-// relies on the session, gets nothing after its first reconnect.
-func (b *Broker) noteNotKept(s *session) string {
+// noteNotStored counts a client that asks for a session which outlives its connection, and returns
+// a text for CONNACK, which is logged, too. A library that subscribes once, and relies on the
+// session, would receive nothing after its first reconnect.
+func (b *Broker) noteNotStored(s *session) string {
 	if b.store != nil || s.asked == 0 {
 		return ""
 	}
-	b.metrics.NotKept.Inc()
+	b.metrics.NotStored.Inc()
 	b.refused.Warn("session", s.account, s.client, "client asks for a session that outlives its connection, and sessions are off: turn them on (sessions.off), or let the client subscribe after each connect",
 		"client", refusals.Shortened(s.client), "mqtt", s.version(), "asked_expiry_s", s.asked)
 	return "sessions are off at this broker and end with their connection: subscribe after each connect"

@@ -36,9 +36,9 @@ func inBubble(t *testing.T, dir string) (b *broker.Broker, open func(host string
 	}
 }
 
-// A message with an expiry of 0 is one in its last moment, and not one without: who takes it at once gets it, with 0,
-// and nobody later, from a session or retained. Such is what a client passes on that has got it with 0, as it does
-// with one that is sent again after its time. [MQTT-3.3.2-5] [MQTT-3.3.2-6]
+// A message with an expiry of 0 is in its last moment; it is not one without an expiry. A client that takes it at
+// once gets it, with 0; no client gets it later, from a session or retained. A client forwards such a message if it
+// got it with 0, or sends it again after its time. [MQTT-3.3.2-5] [MQTT-3.3.2-6]
 func TestExpiryOfZero(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

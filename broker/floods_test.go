@@ -90,7 +90,7 @@ func TestSilenceIsNoFailedHandshake(t *testing.T) {
 					s.socketFrom("127.0.0.1")
 				}
 				s.socketFrom("127.0.0.2")
-				return log.count("connection closed that had not said who it is") > 0
+				return log.count("connection closed that had not identified itself") > 0
 			})
 			if got := metric(t, s.reg, "refused_total", "tls"); got != 0 || log.count("TLS handshake failed") > 0 {
 				t.Errorf("%v failed handshakes are counted", got)

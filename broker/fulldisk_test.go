@@ -2,6 +2,8 @@ package broker_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -62,11 +64,19 @@ func TestReasonsOnFullDisk(t *testing.T) {
 	b, _ := start(t, free{}, func(o *broker.Options) { o.Sessions.Dir = dir })
 	r := dialStored(t, b, "c", false, lasting(3600))
 	r.subscribe("t", 2)
+	u := dialStored(t, b, "u", false, lasting(3600))
+	const filters = 1000 // likewise
+	for i := range filters {
+		u.subscribe(fmt.Sprint("other/", i), 1)
+	}
 	const messages = 500 // so that the records of all their PUBREC find no room in what is left of a block
 	var ids []uint16
 	for range messages {
 		put(t, b, broker.Message{Topic: "t", Payload: []byte("x"), QoS: 2})
 		ids = append(ids, r.want(packets.Publish).PacketID)
+	}
+	if err := os.Remove(filepath.Join(dir, "reserve")); err != nil { // it would have room for them
+		t.Fatal(err)
 	}
 	disk.Fill()
 	plain := func(p packets.Packet) {
@@ -77,6 +87,19 @@ func TestReasonsOnFullDisk(t *testing.T) {
 	w := guest(t, b, "publisher")
 	w.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1}, TopicName: "t", PacketID: 1, Payload: []byte(strings.Repeat("x", 60_000))})
 	plain(w.wantCode(packets.Puback, packets.ErrQuotaExceeded.Code))
+	for i := 0; ; i++ {
+		if i == filters {
+			t.Fatal("each UNSUBSCRIBE was stored on a full disk")
+		}
+		u.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Unsubscribe, Qos: 1}, PacketID: 9, Filters: packets.Subscriptions{{Filter: fmt.Sprint("other/", i)}}})
+		p := u.want(packets.Unsuback)
+		if code := p.ReasonCodes[0]; code == packets.ErrUnspecifiedError.Code {
+			plain(p)
+			break
+		} else if code != packets.CodeSuccess.Code {
+			t.Fatalf("UNSUBACK with 0x%02x, want 0x80", code)
+		}
+	}
 	for _, id := range ids {
 		r.ack(packets.Pubrec, id)
 	}
@@ -94,4 +117,47 @@ func TestReasonsOnFullDisk(t *testing.T) {
 		plain(p)
 		return
 	}
+}
+
+// A session that ends on a full disk is there again after a crash. A client that begins anew reads that in CONNACK, and the log names the
+// clients that leave.
+func TestSessionEndsOnFullDisk(t *testing.T) {
+	t.Parallel()
+	disk := smalldisk.New(t, 1<<20)
+	var log lines
+	b, reg := start(t, free{}, func(o *broker.Options) {
+		log.logged(o)
+		o.Sessions.Dir = disk.Path("sessions")
+	})
+	leave(t, reg, dialStored(t, b, "anew", false, lasting(3600)))
+	leaves := dialStored(t, b, "leaves", false, lasting(3600))
+	disk.Fill()
+	for i := 0; hasRoom(leaves, fmt.Sprint(i)); i++ { // until the last block is full, too
+	}
+	again := func(p *packets.Packet) {
+		lasting(3600)(p)
+		p.Connect.Clean = true
+	}
+	ack := dialRaw(t, b.Addr("main")).mustConnect("anew", again)
+	if s := ack.Properties.ReasonString; ack.SessionPresent || !strings.Contains(s, "after a crash") {
+		t.Errorf("session present %v, reason %q, want a new one, and what a crash does", ack.SessionPresent, s)
+	}
+	ack = dialRaw(t, b.Addr("main")).mustConnect("terse", func(p *packets.Packet) {
+		again(p)
+		p.Properties.RequestProblemInfoFlag, p.Properties.RequestProblemInfo = true, 0
+	})
+	if s := ack.Properties.ReasonString; s != "" {
+		t.Errorf("a client that wants no reasons gets %q", s)
+	}
+	leaves.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Disconnect}, Properties: packets.Properties{SessionExpiryIntervalFlag: true}})
+	until(t, "the log says that the end is not stored", func() bool { return log.has("the end of a session is not stored", "client=leaves") })
+}
+
+// hasRoom reports whether there is room to store a subscription of r.
+func hasRoom(r *raw, filter string) bool {
+	r.t.Helper()
+	r.send(packets.Packet{
+		FixedHeader: packets.FixedHeader{Type: packets.Subscribe, Qos: 1}, PacketID: 1, Filters: packets.Subscriptions{{Filter: filter, Qos: 1}},
+	})
+	return r.want(packets.Suback).ReasonCodes[0] < packets.ErrUnspecifiedError.Code
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/colonyfleet/colony/internal/tlstest"
 )
 
-// Whoever does not get through TLS is counted, and the log says from where and why, within a bound. Whoever says nothing is not.
+// A client that fails in TLS is counted, and the log says from where and why, within a bound. A client that sends nothing is
+// not.
 func TestFailedHandshakesAreSaid(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -162,7 +162,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// A client id belongs to the identity that uses it: nobody else gets its place.
+// A client id belongs to the identity that uses it: no other identity gets its place.
 func TestForeignTakeover(t *testing.T) {
 	t.Parallel()
 	b, _ := start(t, free{}, nil)
@@ -293,7 +293,7 @@ func TestReceiveMaximum(t *testing.T) {
 	}
 }
 
-// A subscriber that stops reading stops nobody else, and is disconnected.
+// A subscriber that stops reading stops no other client, and is disconnected.
 func TestStoppedReader(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, free{}, limited(limits.Limits{WriteBuffer: 1 << 20}))
@@ -449,7 +449,7 @@ func TestKeepAlive(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	t.Parallel()
-	b, _ := start(t, free{}, limited(limits.Limits{PublishRate: 100, PublishBurst: 10, ConnectLimits: limits.ConnectLimits{ConnectRate: 20}}))
+	b, _ := start(t, free{}, limited(limits.Limits{PublishLimits: limits.PublishLimits{PublishRate: 100, PublishBurst: 10}, ConnectLimits: limits.ConnectLimits{ConnectRate: 20}}))
 	c := join(t, client.Options{URLs: tcpURL(b), Username: "c"})
 	begun := time.Now()
 	for range 60 {

@@ -147,7 +147,7 @@ func TestWebSocketOrigins(t *testing.T) {
 	}
 }
 
-// Each listener has rules of its own: who, and from where.
+// Each listener has rules of its own: which clients, and from where.
 func TestListenerRules(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "mqtt.sock")
@@ -176,8 +176,8 @@ func TestListenerRules(t *testing.T) {
 	join(t, client.Options{URLs: []string{"unix://" + socket}, Username: "c"})
 }
 
-// Why a WebSocket ended before its upgrade is said at debug, in the log of the broker: whoever reaches the port can cause
-// it, as often as it likes.
+// Why a WebSocket ended before its upgrade is said at debug, in the log of the broker: any client of the port can cause
+// it, without bound.
 func TestFailedUpgradeIsLogged(t *testing.T) {
 	t.Parallel()
 	var log lines

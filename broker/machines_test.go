@@ -75,8 +75,8 @@ func TestConnectionsKeptForMachines(t *testing.T) {
 	}
 }
 
-// Connections that say nothing hold all places of an address, and those to wait there: a machine that proves by its
-// certificate who it is gets in from the same address, and no other client.
+// Connections that say nothing hold all places of an address, and those to wait there: a machine with a certificate
+// gets in from the same address, and no other client.
 func TestMachineAtFullAddress(t *testing.T) {
 	t.Parallel()
 	for _, w := range ways {

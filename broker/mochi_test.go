@@ -151,7 +151,7 @@ func TestMochiReceiveMaximum(t *testing.T) {
 }
 
 // [MQTT-4.8.2-5]: a member of a group that is away is given messages that another could have had.
-// Ours: no session outlives its connection, so nobody is away. TestSharedSubscriptions.
+// Ours: no session outlives its connection, so no member is away. TestSharedSubscriptions.
 func TestMochiSharesWithTheAbsent(t *testing.T) {
 	t.Parallel()
 	s, addr := bareMochi(t, nil)
@@ -194,8 +194,8 @@ func TestMochiWills(t *testing.T) {
 	}
 }
 
-// [MQTT-4.5.0-1]: what is acknowledged is dropped where a subscriber's queue is full; for one who is away that is at
-// 8,192 messages. Ours: TestPublishersAreSlowed, TestReplayHasFlowControl; nobody is away.
+// [MQTT-4.5.0-1]: what is acknowledged is dropped where a subscriber's queue is full; for a client that is away that
+// is at 8,192 messages. Ours: TestPublishersAreSlowed, TestReplayHasFlowControl; no subscriber is away.
 func TestMochiDropsAcknowledged(t *testing.T) {
 	t.Parallel()
 	s, addr := bareMochi(t, func(c *mqtt.Capabilities) { c.MaximumInflight = 20 })
@@ -240,7 +240,8 @@ func TestMochiInlineSubscriptions(t *testing.T) {
 	}
 }
 
-// [MQTT-3.1.4-3]: whoever knows a client id takes the session and what is queued in it. Ours: TestForeignTakeover.
+// [MQTT-3.1.4-3]: a client that knows a client id takes the session and what is queued in it. Ours:
+// TestForeignTakeover.
 func TestMochiForeignTakeover(t *testing.T) {
 	t.Parallel()
 	s, addr := bareMochi(t, nil)

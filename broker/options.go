@@ -31,16 +31,15 @@ type Options struct {
 	// of the system.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	Access Access
-	// Accept is called for each message that a client publishes, and for each last
-	// will, after access control and before the message is acknowledged, retained or
-	// delivered: what must not be lost is stored here. It runs on the client's own
-	// goroutine, so a slow Accept slows that client and nobody else; calls for different
-	// clients run concurrently. ctx ends when the broker stops.
+	// Accept is called for each message that a client publishes, and for each last will, after
+	// access control and before the message is acknowledged, retained or delivered: what must not
+	// be lost is stored here. It runs on the client's own goroutine, so a slow Accept slows only
+	// that client; calls for different clients run concurrently. ctx ends when the broker stops.
 	//
-	// A message for which it returns an error is neither retained nor delivered. An
-	// MQTT 5 publisher gets a reason code: Denied 0x87, Invalid 0x99, NotFound
-	// 0x90, Unavailable 0x97, any other 0x83. MQTT 3.1.1 has no such code: its
-	// publisher is disconnected without an acknowledgement. Nil accepts everything.
+	// A message for which it returns an error is neither retained nor delivered. An MQTT 5
+	// publisher gets a reason code: Denied 0x87, Invalid 0x99, NotFound 0x90, Unavailable 0x97, any
+	// other 0x83. MQTT 3.1.1 has no such code: its publisher is disconnected without an
+	// acknowledgement. Nil accepts everything.
 	Accept func(ctx context.Context, from access.Identity, m Message) error
 	// Admit, unless nil, is called for each client that Access lets connect, before it
 	// takes the place of an earlier connection of its client id. will is its last will,
@@ -73,7 +72,7 @@ type Options struct {
 //
 // is asked for how long a connection may last, once, and with each Recheck whether it still may.
 type Access interface {
-	// Connect returns who the client is, or an error: of Kind Denied if it may not
+	// Connect returns the identity of the client, or an error: of Kind Denied if it may not
 	// connect, Invalid if its client id is not its own.
 	Connect(info access.ConnectInfo) (access.Identity, error)
 	// MayPublish reports whether id may publish to a topic name.
@@ -88,10 +87,10 @@ type Listener = listen.Spec
 
 // The networks of a Listener.
 const (
-	TCP  = listen.TCP
-	TLS  = listen.TLS
-	WS   = listen.WS
-	Unix = listen.Unix
+	TCP  = listen.TCP  // plain MQTT over TCP
+	TLS  = listen.TLS  // MQTT over TLS
+	WS   = listen.WS   // MQTT over WebSocket
+	Unix = listen.Unix // a Unix socket
 )
 
 // Sessions configure the sessions that outlive their connections.

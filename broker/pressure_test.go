@@ -83,7 +83,7 @@ func TestReplayHasFlowControl(t *testing.T) {
 	if d := metric(t, reg, "dropped_total"); d != 0 {
 		t.Errorf("%v dropped, want none", d)
 	}
-	// Who leaves in the middle of it takes the replay along.
+	// A client that leaves in the middle of it ends the replay.
 	r = guest(t, b, "left")
 	r.subscribe("r/#", 1)
 	r.want(packets.Publish)
@@ -160,8 +160,8 @@ func has(m map[string]string, value string) bool {
 	return false
 }
 
-// A list of messages waits for a subscriber that takes them slowly for half a second
-// in all: who publishes it holds a transaction meanwhile.
+// A list of messages waits for a subscriber that takes them slowly for half a second in all: its
+// publisher holds a transaction meanwhile.
 func TestListsDoNotWaitLong(t *testing.T) {
 	t.Parallel()
 	b, _ := start(t, free{}, limited(limits.Limits{Unacknowledged: 64, WriteBuffer: 32 << 10}))
@@ -281,7 +281,7 @@ func TestSlowReadersAreAwaitedTogether(t *testing.T) {
 		put(t, b, broker.Message{Topic: "t", Payload: make([]byte, 128<<10)})
 		return metric(t, reg, "dropped_total", "slow_client") == readers
 	})
-	// They take nothing: after a second nobody waits for them any more.
+	// They take nothing: after a second no publisher waits for them any more.
 	if waited := metric(t, reg, "publish_wait_seconds_total"); waited > 8 {
 		t.Errorf("publishers were held up for %.1f s by %d readers", waited, readers)
 	}

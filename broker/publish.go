@@ -44,6 +44,12 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 		Origin: s.client, Owner: s.account, Expires: message.EndOf(&p),
 	}
 	to, code := b.receive(s, m)
+	if code == codeLeft && !s.v5 { // as if it had not arrived: what follows it, such as DISCONNECT, is read
+		if qos == 2 {
+			s.pending.End(p.ID)
+		}
+		return nil
+	}
 	if code.Code != 0 {
 		return s.reject(qos, p.ID, code)
 	}
@@ -85,12 +91,49 @@ func (b *Broker) receive(s *session, m *message.Message) ([]sessions.Target, pac
 		b.refused.Warn("publish", s.account, shown, "publish refused", "client", refusals.Shortened(s.client), "topic", shown, "reason", code.Reason)
 		return nil, code
 	}
+	turn, here := b.rest(s.conn, s.client, m)
+	defer turn.End()
+	if !here {
+		b.metrics.Refused("publish", "match_rate")
+		return nil, codeLeft
+	}
 	to, err := b.routes.Accept(s.id, m, s.waiting(forever))
 	if err != nil {
 		b.refused.Warn("message", s.account, err.Error(), "message refused", "client", refusals.Shortened(s.client), "topic", refusals.Shortened(m.Topic), "qos", m.QoS, "err", err)
 		return nil, reason.OfPublish(err)
 	}
 	return to, packets.Code{}
+}
+
+// codeLeft refuses a message whose client has left before it could be accepted.
+var codeLeft = packets.Code{Code: packets.ErrQuotaExceeded.Code, Reason: "the connection has ended while this message waited for those of its account; see limits.matchRate"}
+
+// rest keeps a client from being read before a message, or last will, of it is accepted that takes many steps to find its subscribers, where the
+// messages of its account have taken more than that may have, or another one of them is being accepted. It returns false where the
+// connection has ended. The turn ends when the message has been accepted; nil waits for nothing.
+func (b *Broker) rest(c *conn, client string, m *message.Message) (turn *quota.Turn, here bool) {
+	turn = b.routes.Turn(m)
+	if turn == nil {
+		return nil, true
+	}
+	begun := time.Now()
+	for waits := false; ; waits = true {
+		come, retryDelay := turn.Come(time.Now())
+		if come {
+			if waits {
+				b.metrics.Waited.WithLabelValues("match").Add(time.Since(begun).Seconds())
+			}
+			return turn, true
+		}
+		if !waits {
+			b.refused.Warn("match rate", m.Owner, "", "a client is read more slowly: it takes many steps to find the subscribers of the messages of its account, as filters of many levels with wildcards match them or nearly do",
+				"client", refusals.Shortened(client), "limit", "limits.matchRate")
+		}
+		if !c.Pause(retryDelay, turn.Wake()) {
+			b.metrics.Waited.WithLabelValues("match").Add(time.Since(begun).Seconds())
+			return turn, false
+		}
+	}
 }
 
 // reject answers a message that is refused. MQTT 3.1.1 has no such answer, and

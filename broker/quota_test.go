@@ -71,7 +71,7 @@ func TestStateBytes(t *testing.T) {
 	e.wantQuota(filter(1900), "")
 }
 
-// Sessions that hold nothing make room for others, whoever made them up.
+// Sessions that hold nothing make room for others, from any client.
 func TestIdleSessionsMakeRoom(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, free{}, stored(t, sessions.Limits{Sessions: 3}))
@@ -123,7 +123,7 @@ func TestRefusedBeforeAccept(t *testing.T) {
 	if n := accepted.Load(); n != 2 {
 		t.Errorf("the owner got %d messages, want 2", n)
 	}
-	pub.publish("u", large, 1, 4) // nobody's session is to get it
+	pub.publish("u", large, 1, 4) // no session must get it
 	pub.wantCode(packets.Puback, 0)
 	sub = dialStored(t, b, "sub", true, lasting(3600))
 	sub.wantMessage("before", false)

@@ -39,7 +39,8 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	for name, question := range map[string]string{"PUBREL of an unknown id": "\x62\x02\x12\x34", "PINGREQ": "\xc0\x00"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// The time that a client has for the next bytes ends nobody here: on a busy machine it could be over first.
+			// The time that a client has for the next bytes ends no connection here: on a busy machine it could be over
+			// first.
 			b, reg := start(t, free{}, func(o *broker.Options) {
 				o.Limits, o.Listen = limits.Limits{TotalWriteBuffer: limit, WriteTimeout: time.Hour}, narrow
 			})
@@ -81,7 +82,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 				_ = c.Close()
 			}
 			<-done
-			if most > 8*limit { // while somebody is disconnected the others go on
+			if most > 8*limit { // while one is disconnected the others go on
 				t.Errorf("%.0f bytes waited, the limit is %d", most, limit)
 			}
 			if metric(t, reg, "dropped_total", "memory") == 0 {

@@ -98,7 +98,7 @@ func (b *Broker) checkHeader(h packet.Header, limit int64, key string) error {
 		return &packet.Error{Code: packet.PacketTooLarge, Reason: fmt.Sprintf("%s of %d bytes: the limit is %d; see %s", h.Type, h.Total(), limit, key)}
 	}
 	b.metrics.Received(h.Total())
-	b.relieve() // of answers that nobody reads
+	b.relieve() // of answers that are not read
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
+	"github.com/colonyfleet/colony/broker/sessions/bounds"
 	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/broker/wills"
 )
@@ -85,7 +87,7 @@ func newSession(b *Broker, c *conn, id access.Identity, p *packets.Packet) *sess
 	s := &session{
 		b: b, conn: c, client: strings.Clone(p.Connect.ClientIdentifier), id: id, done: make(chan struct{}),
 		terms: terms{
-			v5: v5, terse: p.Properties.RequestProblemInfoFlag && p.Properties.RequestProblemInfo == 0, asked: sessions.Asked(p.ProtocolVersion, p.Connect.Clean, p.Properties.SessionExpiryInterval),
+			v5: v5, terse: p.Properties.RequestProblemInfoFlag && p.Properties.RequestProblemInfo == 0, asked: bounds.Asked(p.ProtocolVersion, p.Connect.Clean, p.Properties.SessionExpiryInterval),
 			keepAlive: b.o.Limits.KeepAliveOf(p.Connect.Keepalive, v5), largest: int(p.Properties.MaximumPacketSize),
 		},
 		usage: usage{begun: time.Now()},
@@ -134,6 +136,9 @@ func (s *session) wait(ctx context.Context) {
 // ended is called when a connection is done with.
 func (b *Broker) ended(c *conn, err error) {
 	s := c.session.Load()
+	if why := c.why.Load(); why != nil && errors.Is(err, net.ErrClosed) {
+		err = errors.New(*why)
+	}
 	if s == nil {
 		b.log.Debug("connection ended before its session", "listener", c.listener.Name, "remote", c.remote(), "err", err)
 		return
@@ -142,7 +147,6 @@ func (b *Broker) ended(c *conn, err error) {
 		s.term.Stop()
 	}
 	b.retire(s)
-	b.metrics.Clients.Down()
 	b.metrics.Inflight.Add(-int64(c.Forget()))
 	b.mu.Lock()
 	delete(b.sessions, s.client)
@@ -150,9 +154,10 @@ func (b *Broker) ended(c *conn, err error) {
 		delete(b.identities, s.id.Name)
 	}
 	b.mu.Unlock()
+	b.metrics.Clients.Down() // its client id is free
+	b.metrics.Disconnected(s.conn.Ending(), errors.Is(err, errBye))
 	b.changed(s, false, err)
 	close(s.done)
-	b.metrics.Disconnected(s.conn.Ending(), errors.Is(err, errBye))
 	b.log.Debug("client disconnected", "client", refusals.Shortened(s.client), "listener", c.listener.Name, "clean", s.clean.Load(), "err", err)
 }
 
@@ -173,9 +178,14 @@ func (s *session) waiting(most time.Duration) *transport.Waiting {
 
 // disconnect ends a connection for a reason, which an MQTT 5 client gets, unless it is still to get CONNACK. [MQTT-3.14.0-1]
 func (b *Broker) disconnect(c *conn, code packets.Code) {
-	if s := c.session.Load(); s != nil && s.v5 && c.End(code.Code) && c.greeted.Load() {
-		frame, err := answer.Disconnect(s.takes(), code)
-		_ = b.write(c, frame, err) // a connection that has ended needs no reason
+	if s := c.session.Load(); s != nil && c.End(code.Code) {
+		c.why.Store(&code.Reason)
+		c.greeting.Lock()
+		if s.v5 && c.greeted {
+			frame, err := answer.Disconnect(s.takes(), code)
+			_ = b.write(c, frame, err) // a connection that has ended needs no reason
+		}
+		c.greeting.Unlock()
 	}
 	_ = c.Close() // never fails
 }

@@ -98,8 +98,8 @@ func TestConnackBytes(t *testing.T) {
 	}
 }
 
-// [MQTT-3.1.4-2] [MQTT-3.1.4-6] [MQTT-3.2.2-6] [MQTT-3.2.2-7] [MQTT-4.13.2-1]: who is refused gets CONNACK and the end of the
-// connection, no DISCONNECT [MQTT-3.14.0-1], and nothing that it sent behind its CONNECT counts.
+// [MQTT-3.1.4-2] [MQTT-3.1.4-6] [MQTT-3.2.2-6] [MQTT-3.2.2-7] [MQTT-4.13.2-1]: a refused client gets CONNACK and the end of
+// the connection, no DISCONNECT [MQTT-3.14.0-1], and nothing that it sent behind its CONNECT counts.
 func TestRefusedConnectIsTheEnd(t *testing.T) {
 	t.Parallel()
 	b, _ := start(t, noStrangers{}, nil)

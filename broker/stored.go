@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,11 +52,20 @@ func (b *Broker) mayResume(s *session) error {
 	return nil
 }
 
+// A resumed is what a connection begins with.
+type resumed struct {
+	present bool   // a session that was stored
+	note    string // what its client is to know; "": nothing
+}
+
+// undone is what a client is to know whose session begins or ends while the disk takes nothing.
+const undone = "the disk of the broker takes nothing now: after a crash of the broker your session is as it was before, or there again if it has ended"
+
 // resume gives a connection the session that is stored for its client, or a new one if it asks
-// for one; present says that it was stored. s is the one connection of its client id.
-func (b *Broker) resume(s *session, clean bool) (present bool, err error) {
+// for one. s is the one connection of its client id.
+func (b *Broker) resume(s *session, clean bool) (begun resumed, err error) {
 	if b.store == nil {
-		return false, nil
+		return begun, nil
 	}
 	s.expiry = b.store.Expiry(s.asked)
 	stored := b.store.Get(s.client)
@@ -63,28 +73,32 @@ func (b *Broker) resume(s *session, clean bool) (present bool, err error) {
 		b.store.End(stored)
 		if err := b.flush(); err != nil {
 			b.notStored(s, "the end of a session is not stored", err)
+			begun.note = undone
 		}
 		stored = nil
 	}
-	if stored != nil && b.attach(s, stored) { // [MQTT-3.1.2-5]
-		return true, nil
+	if stored != nil {
+		if begun.present, err = b.attach(s, stored, &begun); begun.present || err != nil { // [MQTT-3.1.2-5]
+			return begun, err
+		}
 	}
 	if s.expiry == 0 {
-		return false, nil
+		return begun, nil
 	}
 	owner := sessions.Owner{Name: s.id.Name, Identity: s.id.Encode(), Address: s.conn.address()}
 	if stored, err = b.store.Create(s.client, owner, s.expiry); err != nil {
-		return false, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: err.Error()}
+		return begun, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: err.Error()}
 	}
-	b.attach(s, stored)
-	return false, nil
+	_, err = b.attach(s, stored, &begun)
+	return begun, err
 }
 
-// attach connects s to a stored session; false if that has ended.
-func (b *Broker) attach(s *session, stored *sessions.Session) bool {
+// attach connects s to a stored session, and notes what its client is to know; false if the session has ended. It fails where the disk does not answer: what is sent then would come without
+// DUP after a crash.
+func (b *Broker) attach(s *session, stored *sessions.Session, begun *resumed) (there bool, err error) {
 	sub := b.store.Subscriber(stored)
 	if sub == nil {
-		return false
+		return false, nil
 	}
 	link := stored.Attach(sessions.Receiver{
 		V5: s.v5, Window: s.window, Largest: s.largest, Wake: s.conn.Wake,
@@ -94,19 +108,23 @@ func (b *Broker) attach(s *session, stored *sessions.Session) bool {
 		Will: s.will.Stored(s.expiry),
 	}, s.expiry)
 	if link == nil {
-		return false
+		return false, nil
 	}
 	s.sub, s.link = sub, link
 	b.routes.HoldWill(sub, 0)         // it is not sent any more
 	if err := b.flush(); err != nil { // so that Received has what the former connection has sent
 		b.notStored(s, "a session is resumed while the disk fails", err)
+		begun.note = undone
+		if errors.Is(err, context.DeadlineExceeded) {
+			return true, &reason.Refusal{Code: packets.ErrServerUnavailable, Message: "the disk of the broker does not answer: try again later"}
+		}
 	}
 	s.pending.Add(stored.Received()...)
-	return true
+	return true, nil
 }
 
-// retire is what becomes of the session when its connection has ended: its last will is sent or
-// waits for its delay, its subscriptions end or stay.
+// retire ends the part of a session that belongs to its connection: the last will is sent or waits
+// for its delay, the subscriptions end or stay.
 func (b *Broker) retire(s *session) {
 	stopping := b.ctx.Err() != nil
 	b.routes.Held.Add(s.conn.address(), -s.will.Held-s.aliases.Held())
@@ -128,6 +146,9 @@ func (b *Broker) retire(s *session) {
 	case s.link == nil:
 	case s.expiry == 0:
 		b.store.End(s.sub.Stored)
+		if err := b.store.Err(); err != nil {
+			b.notStored(s, "the end of a session is not stored", err)
+		}
 	default:
 		s.sub.Leave()
 		s.link.Detach(s.expiry, later)

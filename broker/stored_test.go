@@ -843,7 +843,7 @@ func (s *syncString) set(v string) { s.v.Store(&v) }
 
 func (s *syncString) is(v string) bool { p := s.v.Load(); return p != nil && *p == v }
 
-// A session whose time was up while the broker was away is over for whoever comes first.
+// A session whose time was up while the broker was away is over for the first client that comes.
 func TestExpiryWhileTheBrokerWasAway(t *testing.T) {
 	t.Parallel()
 	edit := stored(t, sessions.Limits{})

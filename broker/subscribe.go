@@ -81,6 +81,14 @@ func (b *Broker) onUnsubscribe(s *session, body []byte) error {
 	if s.sub.Stored != nil {
 		if err := b.flush(); err != nil { // it has no effect any more until a crash
 			b.notStored(s, "unsubscribe not stored", err)
+			for i, code := range ack.ReasonCodes {
+				if code == packets.CodeSuccess.Code {
+					ack.ReasonCodes[i] = packets.ErrUnspecifiedError.Code
+				}
+			}
+			if !s.terse {
+				ack.Properties.ReasonString = reason.String(err)
+			}
 		}
 	}
 	return b.send(s.conn, &ack, ack.UnsubackEncode) // [MQTT-3.10.4-4]

@@ -42,7 +42,7 @@ func newPair(t *testing.T) *pair {
 		t.Fatal(err)
 	}
 	for _, h := range []**identity.Holder{&p.lo, &p.node} {
-		*h = identity.NewHolder(identity.NewClock(func() time.Time { return p.at }, time.Time{}, nil))
+		*h = identity.NewHolder(identity.NewClock(func() time.Time { return p.at }, identity.Floor{}, nil))
 	}
 	p.certify(p.lo, identity.OfLO("s1"), identity.LeafLife)
 	p.certify(p.node, identity.OfNode("s1", "n1"), identity.LeafLife)

@@ -1,5 +1,5 @@
-// Package access says who the clients of a broker are, and what each may publish and
-// subscribe to: by tables, one for the broker of a site and one for that of the CO.
+// Package access identifies the clients of a broker, and says what each may publish and subscribe
+// to: by tables, one for the broker of a site and one for that of the CO.
 package access
 
 import (
@@ -20,13 +20,13 @@ type ConnectInfo struct {
 	// ClientID is empty if the client asks for one. It is then given one that
 	// begins with the name of its identity and "/".
 	ClientID string
-	Username string
-	Password []byte
+	Username string // user name of CONNECT; empty: none
+	Password []byte // password of CONNECT; nil: none
 	// TLS is the state of the TLS connection, or nil.
 	TLS *tls.ConnectionState
 }
 
-// An Identity is who a client is, as access control established it.
+// An Identity is the identity of a client, as access control established it.
 type Identity struct {
 	// Name is unique; a client id belongs to the identity that uses it.
 	Name string
@@ -44,13 +44,11 @@ type Identity struct {
 // allSites stands in a user name for every site.
 const allSites = "*"
 
-// identify reads who a client is from its user name: <node>.<site>, <site>,
-// <name>@<site> or <name>@*. Nothing proves it but on a listener where
-// clients have certificates; see Certified.
-// The client id of a node or a site must be the same; that of another client
-// may also be empty, or go on after its user name with a slash. As only those
-// other names have an @, and none has a slash, nobody's client id can be that of
-// another identity.
+// identify derives a client's identity from its user name: <node>.<site>, <site>, <name>@<site> or
+// <name>@*. It is proved only on a listener where clients have certificates; see Certified. The
+// client id of a node or a site must equal the user name; that of another client may also be empty,
+// or be its user name with a slash and more text. Only names of other clients have an @, and none
+// has a slash. So a client cannot use the client id of another identity.
 func identify(info ConnectInfo) (Identity, error) {
 	user := info.Username
 	name, site, isClient := strings.Cut(user, "@")

@@ -24,7 +24,7 @@ func TestSite(t *testing.T) {
 			t.Errorf("connect as %q: got %v, want an error of kind %s", user, err, want)
 		}
 	}
-	for _, c := range [][2]string{ // nobody takes the client id of another
+	for _, c := range [][2]string{ // no client takes the client id of another
 		{"n1.plant1", "n2.plant1"},
 		{"n1.plant1", ""},
 		{"n1.plant1", "n1.plant1/2"},

@@ -11,16 +11,19 @@ import (
 
 // A Control is access control that Certified can stand before, as Site and CO are.
 type Control interface {
+	// Connect returns the identity of a client, or an error: of kind Denied if it may not connect.
 	Connect(info ConnectInfo) (Identity, error)
+	// MayPublish reports whether id may publish to a topic name.
 	MayPublish(id Identity, name string) bool
+	// MaySubscribe reports whether id may receive every topic that a filter matches.
 	MaySubscribe(id Identity, filter string) bool
+	// Refusal returns why a filter was refused, for the log.
 	Refusal(id Identity, filter string) string
 }
 
-// Certified is access control in front of another one: who is a part of Colony is said by the
-// certificate of the connection, and by nothing else. Client id and user name can only repeat
-// it. Clients that are no part of Colony are the other one's to decide on, and come by other
-// listeners.
+// Certified is access control in front of another one. The certificate of a connection alone
+// identifies a part of Colony; client id and user name can only repeat it. The inner access control
+// decides on clients that are no part of Colony; they connect to other listeners.
 type Certified struct {
 	Control
 	// Listener is the name of the one listener for machines: each connection there has a
@@ -28,7 +31,8 @@ type Certified struct {
 	Listener string
 	// Tier is the kind of machine that this broker serves.
 	Tier identity.Tier
-	// Peer says who is at the other end of a connection; it checks the certificate anew.
+	// Peer returns the identity of the other end of a connection; it verifies the certificate
+	// again.
 	Peer func(tls.ConnectionState) (identity.Peer, error)
 	// Left is for how long the certificate of a connection lasts, and Standing returns an error
 	// where it was revoked: see identity.Holder. Nil: it has no end, and none is.

@@ -9,7 +9,7 @@ import (
 	"github.com/colonyfleet/colony/identity"
 )
 
-// TestCertified tries who gets in with which certificate, by which listener, and as whom.
+// TestCertified tries which certificates are admitted, by which listener, and as which identity.
 func TestCertified(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

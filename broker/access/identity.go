@@ -28,9 +28,9 @@ func DecodeIdentity(s string) (id Identity) {
 	return id
 }
 
-// Account is whom a client counts for where one must not take what is for all: its identity if
-// something proves it, or if it has no network address, else its address, as anybody may go by any number of names.
-// secure is the state of TLS, or nil.
+// Account is the account that a client counts for where each account has a bounded share. It is the client's
+// identity if that is proved, or if there is no network address; else it is the address, as a client can use any
+// number of names. secure is the state of TLS, or nil.
 func Account(id Identity, address string, secure *tls.ConnectionState) string {
 	if address == "" || id.Proved(secure) {
 		return id.Name
@@ -38,7 +38,7 @@ func Account(id Identity, address string, secure *tls.ConnectionState) string {
 	return address
 }
 
-// Proved reports whether something proves that a client is who it is: its certificate, or the password of a device.
+// Proved reports whether the client's identity is proved: by its certificate, or by the password of a device.
 // secure is the state of TLS, or nil.
 func (id Identity) Proved(secure *tls.ConnectionState) bool {
 	return id.Device || secure != nil && len(secure.PeerCertificates) > 0

@@ -8,8 +8,8 @@ import (
 
 const topics = "../../protocol/topic/topic.go"
 
-// TestEveryKindIsOpen wants each kind of topic open to those who send and receive it: a broker disconnects
-// who publishes what is not.
+// TestEveryKindIsOpen wants each kind of topic open to the tiers that send and receive it: a broker
+// disconnects a client that publishes another one.
 func TestEveryKindIsOpen(t *testing.T) {
 	t.Parallel()
 	site, co := Site("s1"), CO{}

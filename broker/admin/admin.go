@@ -20,7 +20,9 @@ const Path = "/api/v1/broker/clients"
 
 // A Broker is what the interface works on.
 type Broker interface {
+	// Clients returns all clients that have a connection or a stored session, by client id.
 	Clients() []broker.ClientInfo
+	// Disconnect ends the connection of a client, and with endSession its session. The error is of kind NotFound where there is none.
 	Disconnect(client string, endSession bool) error
 }
 
@@ -32,19 +34,19 @@ type Client struct {
 	// the connection.
 	Connection    *Connection `json:"connection,omitempty"`
 	Session       *Session    `json:"session,omitempty"`
-	Subscriptions int         `json:"subscriptions"`
+	Subscriptions int         `json:"subscriptions"` // number of filters
 }
 
 // A Connection is that of a client.
 type Connection struct {
-	Since            time.Time `json:"since"`
-	Listener         string    `json:"listener"`
-	Remote           string    `json:"remote"`
-	MQTT             string    `json:"mqtt"` // 5 or 3.1.1
-	KeepAliveSeconds int       `json:"keepAliveSeconds"`
-	Received         int64     `json:"received"`     // messages of the client
-	Sent             int64     `json:"sent"`         // messages to it
-	WaitingBytes     int64     `json:"waitingBytes"` // in memory, for it to take them
+	Since            time.Time `json:"since"`            // when the connection began
+	Listener         string    `json:"listener"`         // name of the broker's listener
+	Remote           string    `json:"remote"`           // address of the client, host:port
+	MQTT             string    `json:"mqtt"`             // 5 or 3.1.1
+	KeepAliveSeconds int       `json:"keepAliveSeconds"` // as agreed in CONNACK; 0: none
+	Received         int64     `json:"received"`         // messages of the client
+	Sent             int64     `json:"sent"`             // messages to it
+	WaitingBytes     int64     `json:"waitingBytes"`     // in memory, for it to take them
 }
 
 // A Session is what the broker stores of a client.
@@ -52,7 +54,7 @@ type Session struct {
 	ExpirySeconds uint32     `json:"expirySeconds"`  // after the end of the connection; 4294967295: it does not expire
 	Away          *time.Time `json:"away,omitempty"` // since when there is no connection
 	Messages      int        `json:"messages"`       // that wait, the unacknowledged ones among them
-	Bytes         int64      `json:"bytes"`
+	Bytes         int64      `json:"bytes"`          // size of the stored messages, in bytes
 }
 
 // List is the answer to GET.
@@ -93,7 +95,8 @@ func Handler(b Broker, log *slog.Logger) http.Handler {
 	})
 }
 
-// None serves Path where the broker is somebody else's, who knows its clients: why says whose.
+// None serves Path where the broker is an external one, which alone knows its clients: why names
+// it.
 func None(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, protocol.Errorf(protocol.NotFound, "%s", why))

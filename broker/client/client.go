@@ -42,9 +42,9 @@ type Options struct {
 	// URLs are the broker's addresses, tried in turn; at least one is required:
 	// tcp://host:1883, tls://host:8883, ws://host/path, wss://host/path, unix:///path.
 	URLs     []string
-	ClientID string // required
-	Username string
-	Password string
+	ClientID string      // required
+	Username string      // of CONNECT; empty: none
+	Password string      // of CONNECT; empty: none
 	TLS      *tls.Config // for tls and wss; nil: the system's roots
 	// Proof is about the certificates of both ends, where TLS demands them.
 	Proof Proof
@@ -68,10 +68,10 @@ type Options struct {
 	// and how many messages may wait for Handle. Default 64.
 	ReceiveMaximum uint16
 
-	// SessionExpiry asks the broker to keep the session for that long after the end of
-	// a connection (MQTT 5, section 3.1.2.11.2): what matches the subscriptions
-	// meanwhile, with QoS 1, arrives on the next one. 0: each connection begins anew.
-	// Only a broker of somebody else's can do that; the embedded one keeps no sessions.
+	// SessionExpiry asks the broker to keep the session for that long after the end of a connection
+	// (MQTT 5, section 3.1.2.11.2): messages with QoS 1 that match the subscriptions meanwhile
+	// arrive on the next connection. 0: each connection begins anew. Only an external broker can do
+	// that; the embedded one keeps no sessions.
 	SessionExpiry time.Duration
 
 	// Will returns the last will of the connection named session, or nil. It may be nil.
@@ -79,11 +79,11 @@ type Options struct {
 	// Subscriptions are made on each connection before OnUp. A broker that refuses
 	// one of them is treated like one that refuses the connection.
 	Subscriptions []Subscription
-	// Handle takes the received messages, one after the other, in the order of their
-	// arrival. Its error decides the acknowledgement of a QoS 1 message: of the kinds
-	// Invalid, NotFound, Conflict and Denied it is refused with a reason
-	// code; with any other the link is closed without an acknowledgement, so that
-	// what the broker retains arrives again on the next one. Its context ends with Stop.
+	// Handle takes the received messages, one after the other, in the order of their arrival. Its
+	// error decides the acknowledgement of a QoS 1 message. With the kinds Invalid, NotFound,
+	// Conflict and Denied the message is refused with a reason code. With any other kind the link
+	// is closed without an acknowledgement, so that retained messages arrive again on the next
+	// link. Its context ends with Stop.
 	Handle func(ctx context.Context, m Message) error
 	// OnUp is called, in a goroutine of its own, when the subscriptions are made; ctx
 	// ends with the link. session differs between any two connections. May be nil.
@@ -96,14 +96,14 @@ type Options struct {
 
 // A Proof judges certificates. Each of its fields may be nil.
 type Proof struct {
-	// Left is for how long the broker's certificate lasts from now on, as that of an identity.Holder.
-	// The link ends with it, and the next one is with the one that came after.
+	// Left is for how long the broker's certificate lasts from now on, see identity.Holder. The link
+	// ends with the certificate, and the next link uses the following one.
 	Left func(s tls.ConnectionState) time.Duration
 	// Standing returns an error where the broker's certificate was revoked; see Recheck.
 	Standing func(s tls.ConnectionState) error
 	// Refused is called when a broker that was reached by TLS does not let the client in: it may be
-	// for the client's certificate, which is judged only after the client's end of the handshake.
-	// It must not wait.
+	// for the client's certificate, which is judged only after the client's end of the handshake. It is
+	// not called for an attempt that began before the last Reconnect. It must not wait.
 	Refused func()
 }
 
@@ -271,11 +271,11 @@ func (c *Client) Publish(ctx context.Context, m Message) error {
 	return outcome(ctx)
 }
 
-// Begin is the first half of Publish: it returns when m is handed to the network, which
-// waits while as many messages are under way as the broker allows. The second half,
-// outcome, waits for the acknowledgement; it may be left out. So whoever begins one
-// message after the other has them arrive in that order, and need not wait for the
-// acknowledgement of one before the next. The errors of both are those of Publish.
+// Begin is the first half of Publish: it returns when m is handed to the network, which waits while
+// as many messages are under way as the broker allows. The second half, outcome, waits for the
+// acknowledgement; it may be left out. So messages that are begun one after the other arrive in
+// that order, and the caller need not wait for the acknowledgement of one before the next. The
+// errors of both are those of Publish.
 func (c *Client) Begin(ctx context.Context, m Message) (outcome func(context.Context) error, err error) {
 	c.mu.Lock()
 	l := c.up
@@ -381,7 +381,7 @@ func (c *Client) runOnce(ctx context.Context, raw string, hasty bool) (wasUp boo
 	defer end()
 	if err := l.connect(); err != nil {
 		l.fail(err)
-		if layers.TLS(conn) != nil && o.Proof.Refused != nil && ctx.Err() == nil {
+		if layers.TLS(conn) != nil && o.Proof.Refused != nil && ctx.Err() == nil && c.generation() == begun { // else it was with what was before
 			o.Proof.Refused()
 		}
 		return false, l.cause()
@@ -416,7 +416,7 @@ func (c *Client) runOnce(ctx context.Context, raw string, hasty bool) (wasUp boo
 	return true, l.cause()
 }
 
-// redact hides a password that somebody put into a URL.
+// redact hides a password in a URL.
 func redact(raw string) string {
 	if u, err := url.Parse(raw); err == nil {
 		return u.Redacted()

@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -164,6 +166,38 @@ func TestRefusedConnect(t *testing.T) {
 		if len(p.up) != 0 || len(p.down) != 0 {
 			t.Errorf("%s: OnUp %d and OnDown %d times, want never", o.Username, len(p.up), len(p.down))
 		}
+	}
+}
+
+// TestRefusedWithWhatWasBefore checks that an attempt which began with the certificate of before says nothing of the one
+// after it: what it meets may be that of before.
+func TestRefusedWithWhatWasBefore(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(http.NotFoundHandler()) // it admits no MQTT client
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	dials, refused := make(chan func(), 1), make(chan int, 10)
+	dialled := 0 // the attempts follow one another
+	p := begin(t, client.Options{
+		URLs: []string{"tls://" + s.Listener.Addr().String()}, MaxBackoff: time.Millisecond,
+		TLS: s.Client().Transport.(*http.Transport).TLSClientConfig,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dialled++; dialled == 1 {
+				(<-dials)()
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		},
+		Proof: client.Proof{Refused: func() {
+			select {
+			case refused <- dialled:
+			default:
+			}
+		}},
+	})
+	dials <- p.Reconnect // as it is called with each new certificate
+	if first := await(t, refused, "a refusal"); first != 2 {
+		t.Errorf("attempt %d is the first that is said to be refused, want 2", first)
 	}
 }
 
@@ -458,7 +492,7 @@ func (p *proxy) awaitAcks(t *testing.T, n int32) {
 	}
 }
 
-// picky lets nobody subscribe to what begins with later.
+// picky refuses subscriptions to filters that begin with later.
 type picky struct{ free }
 
 func (picky) MaySubscribe(_ access.Identity, filter string) bool {

@@ -64,7 +64,7 @@ type link struct {
 
 // terms are what CONNACK says.
 type terms struct {
-	keepAlive time.Duration // Options', or less if the broker says so
+	keepAlive time.Duration // that of Options, or a shorter one of the broker
 	maxPacket uint32        // the largest packet the broker takes; 0: any
 	maxQoS    byte
 }
@@ -126,9 +126,9 @@ func (l *link) fail(err error) {
 
 func (l *link) cause() error { return context.Cause(l.ctx) }
 
-// disconnect ends the link in order for a reason, so that the broker drops the last will: it
-// waits a moment for the broker to close, because closing first could reset the
-// connection while DISCONNECT is on its way.
+// disconnect sends DISCONNECT with a reason, so that the broker drops the last will. Then it waits
+// a moment for the broker to close, because closing first could reset the connection while
+// DISCONNECT is on its way.
 func (l *link) disconnect(why error) {
 	if !l.why.CompareAndSwap(nil, &why) && !errors.Is(why, errStopped) {
 		return // it is being ended

@@ -14,7 +14,7 @@ type Message struct {
 	Retain bool
 	// Expiry is how long the message holds, rounded up to whole seconds. 0: for ever.
 	Expiry        time.Duration
-	ContentType   string
+	ContentType   string // of the payload; empty: not given
 	ResponseTopic string
 	// CorrelationData is what an answer on ResponseTopic repeats.
 	CorrelationData []byte

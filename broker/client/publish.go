@@ -10,18 +10,17 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// PublishAll sends list in order, without waiting for the answer to one message
-// before it sends the next: as many are under way at once as the broker allows.
-// Messages published one after the other arrive in that order, as with Publish.
+// PublishAll sends list in order, without waiting for the answer to one message before it sends the
+// next: as many are under way at once as the broker allows. Messages published one after the other
+// arrive in that order, as with Publish.
 //
-// For a message that cannot be sent, or that the broker will never accept, with an
-// error of Publish of any kind but Unavailable, refused is called with its index
-// in list; the others are sent all the same. The calls come in the order of list,
-// from the goroutine of the caller.
+// If a message cannot be sent, or the broker will never accept it, refused is called with its index
+// in list; the others are sent all the same. The error is that of Publish, of any kind but
+// Unavailable. The calls come in the order of list, from the goroutine of the caller.
 //
-// Without an error all other messages are acknowledged, or handed to the network
-// where their QoS is 0. With one, which is of kind Unavailable or ctx's, any of
-// them may or may not have arrived: publish the whole list again.
+// Without an error all other messages are acknowledged, or handed to the network where their QoS is
+// 0. With one, which is of kind Unavailable or ctx's, any of them may or may not have arrived:
+// publish the whole list again.
 func (c *Client) PublishAll(ctx context.Context, list []Message, refused func(i int, err error)) error {
 	if len(list) == 0 {
 		return nil

@@ -108,13 +108,13 @@ func (l *link) watch() {
 		now := l.pulse.now()
 		heard, sent := time.Duration(l.pulse.lastRead.Load()), time.Duration(l.pulse.lastSent.Load())
 		if l.pulse.handing.Load() {
-			heard = now // we are the ones who don't listen
+			heard = now // this end does not read: silence says nothing of the peer
 		}
-		// A large packet on a slow link takes longer than the keep-alive, and nobody
-		// answers before its end. While the other end takes it in, that is life enough:
-		// it did so after the last look. Pings do not count: a middlebox that confirms
-		// what it does not deliver would keep a dead link alive. Where it is not known,
-		// a write is no sign of life: any buffer takes it.
+		// A large packet on a slow link takes longer than the keep-alive, and the peer answers only
+		// after its end. TCP bytes of it that the peer confirmed since the last look count as a
+		// sign of life. Pings do not count: a middlebox that confirms bytes without delivering them
+		// would keep a dead link alive. Where confirmed bytes are not known, a write is no sign of
+		// life: a buffer may hold it.
 		written := l.pulse.written.Load()
 		if open, known := unconfirmed(l.conn); known && written-open-pings*pingBytes > confirmed {
 			confirmed, received = written-open-pings*pingBytes, looked

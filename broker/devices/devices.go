@@ -7,6 +7,7 @@ package devices
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,10 +26,14 @@ import (
 )
 
 // bcrypt takes a tenth of a second of a core: this many are verified at a time, and so many more
-// may wait. Where more come, some are to try again: a storm of reconnects must not stop a gateway.
+// may wait. Where more come, some are to try again: a storm of reconnects must not stop a gateway. What is verified in vain takes a
+// tenth of a core, see turns.Turns.
 const (
 	verifyAtOnce  = 2
 	waitForVerify = 32
+	// mostStrangers is how many clients without a chosen password may wait for their refusal. They do no work, and are
+	// connections in their handshake, of which the broker bounds those of an address and all.
+	mostStrangers = 1024
 )
 
 // Access is the access control of a site's broker. Its methods may be called concurrently.
@@ -36,7 +41,10 @@ type Access struct {
 	access.Site
 	now atomic.Pointer[table]
 
-	verify *turns.Turns
+	verify    *turns.Turns
+	strangers *turns.Strangers // users whose password there is no bcrypt hash to compare with
+	// compare is bcrypt.CompareHashAndPassword.
+	compare func(hash, password []byte) error
 }
 
 // A table is the accounts of a site. It does not change.
@@ -44,6 +52,7 @@ type table struct {
 	accounts map[string]*account // by user name
 	named    map[string]bool     // client ids that an account lists without a pattern
 	faulty   map[string]bool     // users whose account is not in force
+	hashes   []string            // of all chosen passwords, in an order that follows from the accounts
 }
 
 // taken reports whether an account other than d names a client id.
@@ -75,7 +84,10 @@ type account struct {
 
 // New returns the access control of a site without accounts.
 func New(site protocol.SiteID) *Access {
-	a := &Access{Site: access.Site(site), verify: turns.New(verifyAtOnce, waitForVerify, time.Now)}
+	a := &Access{
+		Site: access.Site(site), verify: turns.New(verifyAtOnce, waitForVerify, time.Now), compare: bcrypt.CompareHashAndPassword,
+		strangers: turns.NewStrangers(mostStrangers, waitForVerify, time.Now),
+	}
 	a.now.Store(&table{})
 	return a
 }
@@ -107,6 +119,9 @@ func (a *Access) Set(list []protocol.DeviceAccount) (change Change, faults []dev
 			t.named[id] = true
 		}
 		next[d.User] = &account{DeviceAccount: d}
+		if d.Bcrypt != "" {
+			t.hashes = append(t.hashes, d.Bcrypt)
+		}
 		if was := old[d.User]; was != nil && was.Bcrypt == d.Bcrypt {
 			was.mu.Lock()
 			next[d.User].proved, next[d.User].isProof = was.proved, was.isProof
@@ -146,10 +161,13 @@ func (a *Access) Connect(info access.ConnectInfo) (access.Identity, error) {
 	if d == nil {
 		id, err := a.Site.Connect(info)
 		if err != nil && info.Username != "" && !strings.ContainsAny(info.Username, "@.") {
-			err = protocol.Errorf(protocol.Denied,
-				"user %q: site %s has no device account of this name: colony site device add %s %s makes one", info.Username, a.site(), a.site(), info.Username)
+			err = a.deny(info, protocol.Errorf(protocol.Denied,
+				"user %q: site %s has no device account of this name: colony site device add %s %s makes one", info.Username, a.site(), a.site(), info.Username))
 		}
 		return id, err
+	}
+	if err := a.check(d, info); err != nil { // first: a client with a wrong password must not learn that the account exists
+		return access.Identity{}, err
 	}
 	if !device.MayUse(&d.DeviceAccount, a.site(), info.ClientID) {
 		return access.Identity{}, protocol.Errorf(protocol.Invalid, "client id %q of the device account %s: want %s: set it in the device, or allow it with colony site device add --client-id",
@@ -157,9 +175,6 @@ func (a *Access) Connect(info access.ConnectInfo) (access.Identity, error) {
 	}
 	if a.now.Load().taken(d, info.ClientID) {
 		return access.Identity{}, protocol.Errorf(protocol.Invalid, "client id %q of the device account %s: another account has it, and a pattern does not cover that: use another one", info.ClientID, d.User)
-	}
-	if err := a.check(d, info); err != nil {
-		return access.Identity{}, err
 	}
 	return access.Identity{Name: d.User, Site: a.site(), Client: d.User, Device: true}, nil
 }
@@ -178,29 +193,62 @@ func (a *Access) check(d *account, info access.ConnectInfo) error {
 	wrong := protocol.Errorf(protocol.Denied, "wrong password of the device account %s: colony site device add makes a new one", d.User)
 	if d.Bcrypt == "" {
 		if subtle.ConstantTimeCompare(sum[:], d.SHA256) != 1 {
-			return wrong
+			return a.deny(info, wrong)
 		}
 		return nil
 	}
-	source := turns.Source{Address: netaddr.Network(info.Remote), User: d.User}
+	source := sourceOf(info)
 	if d.has(sum) {
 		a.verify.Succeeded(source)
 		return nil
 	}
+	begun, failedBefore := time.Now(), a.verify.Failed(source)
 	end := a.verify.Take(source)
 	if end == nil {
-		return protocol.Errorf(protocol.Unavailable, "too many passwords are being verified: try again")
+		return errBusy
 	}
-	proved := d.has(sum) || // another connection of the device came first
-		bcrypt.CompareHashAndPassword([]byte(d.Bcrypt), info.Password) == nil
+	turn := time.Now()
+	proved := d.has(sum) // another connection of the device came first
+	if !proved {
+		proved = a.compare([]byte(d.Bcrypt), info.Password) == nil
+		a.strangers.Saw(failedBefore, turn.Sub(begun), time.Since(turn), costOf(d.Bcrypt))
+	}
 	end(!proved)
 	if !proved {
-		return wrong
+		return &access.BadCredentials{Err: wrong}
 	}
 	d.mu.Lock()
 	d.proved, d.isProof = sum, true
 	d.mu.Unlock()
 	return nil
+}
+
+// errBusy refuses a client without a look at its password.
+var errBusy = protocol.Errorf(protocol.Unavailable, "too many passwords are being verified: try again")
+
+// sourceOf is for whom a password is verified.
+func sourceOf(info access.ConnectInfo) turns.Source {
+	return turns.Source{Address: netaddr.Network(info.Remote), User: info.Username}
+}
+
+// deny returns why a client may not connect whose user has no account, or no account with a chosen password. It waits as long as the check of a wrong
+// chosen password would take, so that the time does not reveal which accounts exist. It takes no turn and does no work: otherwise clients with invented
+// users would keep devices out. The delay is that of one of the chosen passwords, always the same one for a user, as their hashes may differ in cost.
+func (a *Access) deny(info access.ConnectInfo, why error) error {
+	if hashes := a.now.Load().hashes; len(hashes) > 0 {
+		sum := sha256.Sum256([]byte(info.Username))
+		hash := hashes[binary.BigEndian.Uint64(sum[:])%uint64(len(hashes))]
+		if !a.strangers.Wait(sourceOf(info), costOf(hash), func() { _ = a.compare([]byte(hash), info.Password) }) { // refused either way
+			return errBusy
+		}
+	}
+	return &access.BadCredentials{Err: why}
+}
+
+// costOf is what a hash costs to compare with a password: each more of it doubles that.
+func costOf(hash string) int {
+	cost, _ := bcrypt.Cost([]byte(hash)) // accounts with a faulty one are not in force
+	return cost
 }
 
 // has reports whether a password, by its SHA-256, was proved before.
@@ -219,8 +267,8 @@ func (a *Access) MayPublish(id access.Identity, name string) bool {
 	return d != nil && a.Site.MayPublish(access.Identity{}, name) && covers(d.Publish, name)
 }
 
-// MaySubscribe implements broker.Access. A device may subscribe to every filter with wildcards: what it
-// gets by it is what it may receive, topic by topic.
+// MaySubscribe implements broker.Access. A device may subscribe to every filter with wildcards: each
+// message is checked against the topics that it may receive.
 func (a *Access) MaySubscribe(id access.Identity, want string) bool {
 	if !id.Device {
 		return a.Site.MaySubscribe(id, want)

@@ -2,11 +2,15 @@ package devices
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/crypto/bcrypt"
 
@@ -65,6 +69,89 @@ func TestConnect(t *testing.T) {
 		case tt.want == "" && (err != nil || id.Name != tt.user || id.Device != !strings.ContainsAny(tt.user, "@.")):
 			t.Errorf("%+v: %+v, %v", tt, id, err)
 		}
+	}
+}
+
+// A client without a password cannot find out accounts: a user without one, and one whose password is generated, are refused as one with a
+// chosen password is, after as long, whatever the client id.
+func TestNamesStaySecret(t *testing.T) {
+	t.Parallel()
+	accounts := []protocol.DeviceAccount{chosen(t, "scada", "one"), chosen(t, "hmi", "another"), generated("plc", "secret")}
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 64 * time.Millisecond
+		a := New("home")
+		compare := a.compare
+		a.compare = func(hash, password []byte) error {
+			time.Sleep(takes)
+			return compare(hash, password)
+		}
+		refused := func(want time.Duration) {
+			t.Helper()
+			for i, user := range []string{"nobody", "scada", "hmi", "plc", "nobody-else"} {
+				for j, client := range []string{user, "", "of another one"} {
+					begun := time.Now()
+					_, err := a.Connect(access.ConnectInfo{Username: user, ClientID: client, Password: []byte("guess"), Remote: fmt.Sprintf("192.0.2.%d:1", 10*i+j)})
+					bad, ok := errors.AsType[*access.BadCredentials](err)
+					if !ok || protocol.KindOf(err) != protocol.Denied || strings.Contains(bad.Shown(), user) {
+						t.Errorf("%s with the client id %q: %v, want it denied without a word of the account", user, client, err)
+					}
+					if took := time.Since(begun); took != want {
+						t.Errorf("%s with the client id %q: refused after %s, want %s", user, client, took, want)
+					}
+				}
+			}
+		}
+		refused(0) // no account has a chosen password
+		a.Set(accounts)
+		refused(takes)
+		begun := time.Now()
+		if _, err := connect(a, "plc", "plc", "secret"); err != nil || time.Since(begun) > 0 {
+			t.Errorf("a generated password: %v, after %s, want no wait", err, time.Since(begun))
+		}
+		if _, err := connect(a, "nobody", "nobody", "one"); err == nil {
+			t.Error("a user without an account connects with the password of another one")
+		}
+	})
+}
+
+// Users without an account take no turn, however many there are: a device gets its turn at once, and they are refused while all turns are taken.
+func TestStrangersTakeNoTurns(t *testing.T) {
+	t.Parallel()
+	a := New("home")
+	var compared atomic.Int64
+	compare := a.compare
+	a.compare = func(hash, password []byte) error {
+		compared.Add(1)
+		return compare(hash, password)
+	}
+	a.Set([]protocol.DeviceAccount{chosen(t, "scada", "chosen one"), generated("plc", "secret")})
+	var ends []func(bool)
+	for range verifyAtOnce { // as if passwords were being verified
+		ends = append(ends, a.verify.Take(turns.Source{}))
+	}
+	var all sync.WaitGroup
+	for i := range 10 * waitForVerify {
+		all.Go(func() {
+			_, err := a.Connect(access.ConnectInfo{Username: fmt.Sprint("nobody-", i), Password: []byte("guess"), Remote: "192.0.2.1:1"})
+			if protocol.KindOf(err) != protocol.Denied {
+				t.Errorf("a user without an account: %v, want it denied", err)
+			}
+		})
+	}
+	all.Go(func() {
+		if _, err := a.Connect(access.ConnectInfo{Username: "plc", Password: []byte("guess"), Remote: "192.0.2.1:1"}); protocol.KindOf(err) != protocol.Denied {
+			t.Errorf("a wrong password that was generated: %v, want it denied", err)
+		}
+	})
+	all.Wait()
+	for _, end := range ends {
+		end(false)
+	}
+	if _, err := a.Connect(access.ConnectInfo{Username: "scada", ClientID: "scada", Password: []byte("chosen one"), Remote: "192.0.2.1:1"}); err != nil {
+		t.Errorf("a device at their address: %v", err)
+	}
+	if n := compared.Load(); n != 2 {
+		t.Errorf("%d passwords compared, want one to know how long it takes, and that of the device", n)
 	}
 }
 
@@ -146,7 +233,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestClientIDs gives a client id that an account names itself to nobody by a pattern, and says whose sessions may stay: those of
+// TestClientIDs checks that a pattern matches no client id that another account names, and which sessions may stay: those of
 // accounts that were removed, or that may not have the client id any more, may not.
 func TestClientIDs(t *testing.T) {
 	t.Parallel()
@@ -190,8 +277,9 @@ func TestClientIDs(t *testing.T) {
 	}
 }
 
-// TestStorm has many devices connect at once: two passwords are verified at a time, those beyond the queue are
-// to try again, and who was verified once is not verified again. One that guesses passwords is refused before the others.
+// TestStorm has many devices connect at once: two passwords are verified at a time, those beyond the queue are to try
+// again, and a client that was verified once is not verified again. One that guesses passwords is refused before the
+// others.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	a := New("home")
@@ -257,7 +345,7 @@ func TestStormOfStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.Set([]protocol.DeviceAccount{chosen(t, "scada", "the new one")}) // which nobody has sent yet
+	a.Set([]protocol.DeviceAccount{chosen(t, "scada", "the new one")}) // which no client has sent yet
 	var ends []func(bool)
 	for range verifyAtOnce { // as if passwords were being verified
 		ends = append(ends, a.verify.Take(turns.Source{}))

@@ -139,7 +139,7 @@ func (d *Door) Secure(conn net.Conn, entry *peers.Entry, listener string) error 
 	return err
 }
 
-// tlsFailed counts a client that did not get through TLS at a listener, and says so.
+// tlsFailed counts and logs a client that failed in TLS at a listener.
 func (d *Door) tlsFailed(listener, remote, why string) {
 	d.o.Metrics.Refused("connect", "tls")
 	d.o.Refused.Warn("tls", netaddr.Network(remote), why, "connect refused: the TLS handshake failed", "listener", listener, "remote", remote, "err", refusals.Shortened(why))
@@ -152,7 +152,7 @@ func (d *Door) enter(socket net.Conn) (*peers.Entry, bool) {
 	for _, one := range gaveWay {
 		v := one.Verdict()
 		d.o.Metrics.Refused("connect", v.Refusal())
-		d.o.Refused.Warn("gave way", netaddr.Network(one.Address()), v.Key(), "connection closed that had not said who it is: others wait, and there are as many as there may be", "address", one.Address(), "limit", v.Key())
+		d.o.Refused.Warn("gave way", netaddr.Network(one.Address()), v.Key(), "connection closed that had not identified itself: others wait, and there are as many as there may be", "address", one.Address(), "limit", v.Key())
 	}
 	v := entry.Verdict()
 	if v != peers.Full {

@@ -1,5 +1,5 @@
-// Package external puts an MQTT 5 broker that somebody else runs, such as Mosquitto, or
-// a cluster of EMQX or HiveMQ, in the place of the embedded one.
+// Package external uses an MQTT 5 broker that others operate, such as Mosquitto, or a cluster of
+// EMQX or HiveMQ, in the place of the embedded one.
 package external
 
 import (
@@ -74,17 +74,17 @@ type Options struct {
 	// OnUp is called each time that the broker is connected: it may have lost what it
 	// retained. ctx ends with the connection. May be nil.
 	OnUp func(ctx context.Context)
-	// Fit fails where Accept could take nothing, such as without a database. It is asked each
-	// 2 s, and failing it for 4 s is failing it: then the connection is ended, so that the broker gives
-	// the Stream messages to other programs, and made again when Fit has no error. Nil: nobody asks.
+	// Fit fails where Accept could store nothing, such as without a database. It is called each 2 s.
+	// After 4 s of failure the connection is ended, so that the broker delivers the Stream messages to
+	// other programs; it is made again when Fit returns no error. Nil: the connection stays.
 	Fit        func(ctx context.Context) error
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // may be nil
 }
 
-// A Broker is a broker that somebody else runs: any that speaks MQTT 5 with shared
-// subscriptions. Access control is the broker's own then; docs/operations.md says
-// what it must enforce. Its methods may be called concurrently.
+// A Broker is an external broker: any that implements MQTT 5 with shared subscriptions. It has its
+// own access control; docs/operations.md says what it must enforce. Its methods may be called
+// concurrently.
 type Broker struct {
 	o        Options
 	log      *slog.Logger
@@ -132,7 +132,7 @@ func New(o Options) (*Broker, error) {
 			retained = append(retained, shared)
 		}
 	}
-	base := client.Options{URLs: o.URLs, Username: o.Username, Password: o.Password, TLS: o.TLS, KeepAlive: o.KeepAlive, Logger: b.log}
+	base := client.Options{URLs: o.URLs, Username: o.Username, Password: o.Password, TLS: o.TLS, KeepAlive: o.KeepAlive, Logger: o.Logger}
 	main := base
 	main.Dial = b.dial
 	main.ClientID, main.Subscriptions, main.Handle = o.ClientID, streams, b.handle
@@ -284,7 +284,7 @@ func (b *Broker) handle(ctx context.Context, m client.Message) error {
 		return b.handleState(ctx, from, m)
 	}
 	if err = b.o.Accept(ctx, from, m); passes(err) {
-		b.log.WarnContext(ctx, "message not taken, its sender will send it again", "topic", m.Topic, "err", err)
+		b.log.WarnContext(ctx, "message not accepted, its sender will send it again", "topic", m.Topic, "err", err)
 		return nil
 	}
 	return err
@@ -298,7 +298,7 @@ func (b *Broker) handleState(ctx context.Context, from access.Identity, m client
 	if !passes(err) {
 		return err
 	}
-	b.log.WarnContext(ctx, "message not taken yet", "topic", m.Topic, "err", err)
+	b.log.WarnContext(ctx, "message not accepted yet", "topic", m.Topic, "err", err)
 	b.state[m.Topic] = m
 	b.wake.Notify()
 	return nil
@@ -383,7 +383,7 @@ func (b *Broker) hold(ctx context.Context, m client.Message) error {
 		if !passes(err) {
 			return err
 		}
-		b.log.WarnContext(ctx, "message not taken yet", "topic", m.Topic, "err", err)
+		b.log.WarnContext(ctx, "message not accepted yet", "topic", m.Topic, "err", err)
 		if wait.Wait(ctx) != nil {
 			return err
 		}

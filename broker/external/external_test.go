@@ -134,8 +134,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// A Kept message is held by the broker while nobody is connected, and then until
-// it is taken, in order (MQTT 5, section 3.1.2.11.2).
+// A Kept message is held by the broker while no client is connected, and then until it is taken, in
+// order (MQTT 5, section 3.1.2.11.2).
 func TestKeeps(t *testing.T) {
 	t.Parallel()
 	m := mosquittotest.Start(t)

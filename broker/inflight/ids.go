@@ -14,9 +14,9 @@ type Ack byte
 
 // The packets of a client that acknowledge.
 const (
-	Puback Ack = iota + 1
-	Pubrec
-	Pubcomp
+	Puback  Ack = iota + 1 // of a PUBLISH of QoS 1
+	Pubrec                 // of a PUBLISH of QoS 2
+	Pubcomp                // of a PUBREL
 )
 
 // take returns a free packet id for a message of QoS 1 or 2. The caller sees to it

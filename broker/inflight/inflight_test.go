@@ -84,6 +84,38 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// A message that finds the limit reached waits for an acknowledgement, and leaves nothing to be taken; what came before it and
+// does not wait, it does not pass.
+func TestHeldAtOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var q Queue
+	q.Limit(1)
+	q.AddMessage(q1(0))
+	takeAll(&q, now)
+	q.AddMessage(q1(1))
+	q.AddMessage(q1(2))
+	if q.Ready() || !q.Held() || q.Size() != 2*(q1(1).Size()+itemBytes) {
+		t.Errorf("ready %v, held %v, %d bytes, want two messages that wait", q.Ready(), q.Held(), q.Size())
+	}
+	q.AddPacket([]byte{0xd0, 0})
+	q.Acknowledged(1, Puback)
+	q.AddMessage(q1(3)) // while one may be sent again, and two wait for that
+	q.AddMessage(q1(4))
+	got, _ := takeAll(&q, now)
+	for id := range uint16(4) {
+		q.Acknowledged(id+2, Puback)
+		more, _ := takeAll(&q, now)
+		got = append(got, more...)
+	}
+	if want := bytes.Join([][]byte{wire(2, 1), {0xd0, 0}, wire(3, 2), wire(4, 3), wire(5, 4)}, nil); !bytes.Equal(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+	if q.Size() != 0 {
+		t.Errorf("%d bytes are left", q.Size())
+	}
+}
+
 // A message that waits ages, and is dropped when its time is up: it takes no packet
 // id and no place of the Receive Maximum. [MQTT-3.3.2-5] [MQTT-3.3.2-6]
 func TestExpiryWhileHeld(t *testing.T) {

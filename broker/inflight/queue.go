@@ -82,10 +82,14 @@ func (q *Queue) AddPacket(p []byte) {
 	q.ready.Push(i)
 }
 
-// AddMessage appends a PUBLISH.
+// AddMessage appends a PUBLISH. If it needs a packet id and as many as may be are in use, it is held at once.
 func (q *Queue) AddMessage(f *packet.Frame) {
 	i := item{frame: f}
 	q.size += i.size()
+	if q.ready.Len() == 0 && len(q.ids.open) >= q.limit && numbered(f) {
+		q.held.Push(i)
+		return
+	}
 	q.ready.Push(i)
 }
 

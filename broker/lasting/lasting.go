@@ -75,7 +75,7 @@ func (s *Sessions) Create(client string, owner sessions.Owner, expiry uint32) (*
 }
 
 func (s *Sessions) create(client string, owner sessions.Owner, expiry uint32) (*sessions.Session, error) {
-	s.mu.Lock() // so that who ends it finds its subscriber
+	s.mu.Lock() // so that the goroutine that ends the session finds its subscriber
 	defer s.mu.Unlock()
 	stored, err := s.Store.Create(client, owner, expiry)
 	if err == nil {
@@ -86,7 +86,7 @@ func (s *Sessions) create(client string, owner sessions.Owner, expiry uint32) (*
 
 // Subscriber is that of a session; nil if the session has ended.
 func (s *Sessions) Subscriber(stored *sessions.Session) *routing.Subscriber {
-	s.mu.Lock() // so that who ends the session finds a new one
+	s.mu.Lock() // so that the goroutine that ends the session finds a new one
 	defer s.mu.Unlock()
 	sub := s.subscribers[stored]
 	if sub == nil && s.Get(stored.Client()) == stored {

@@ -28,10 +28,7 @@ type Limits struct {
 	// ConnectionsPerIdentity is the highest number of sessions of one identity.
 	ConnectionsPerIdentity int `yaml:"connectionsPerIdentity,omitempty"`
 	ConnectLimits          `yaml:",inline"`
-	// PublishRate is how many messages per second one connection may publish; one
-	// that sends faster is read more slowly. PublishBurst is the slack, default 100.
-	PublishRate  float64 `yaml:"publishRate,omitempty"`
-	PublishBurst int     `yaml:"publishBurst,omitempty"`
+	PublishLimits          `yaml:",inline"`
 	// WriteBuffer is how many bytes may wait for a client that reads or acknowledges
 	// slowly before it is disconnected. From half of it on publishers are held back, up
 	// to 2 s for a message; those that serve other subscribers too, for at most a twentieth of
@@ -76,9 +73,9 @@ type Limits struct {
 // ConnectLimits bound how clients connect, in all and from one network address; over a Unix socket
 // they have none.
 type ConnectLimits struct {
-	// MachineConnections is how many of Connections are kept for nodes, and at the CO for sites; a quarter as many
-	// are for connections that have not said yet who they are when the others have theirs. Default: an eighth of
-	// Connections, at most 1,024.
+	// MachineConnections is how many of Connections are reserved for nodes, and at the CO for sites. A quarter as
+	// many are for connections that have not identified themselves yet when the others are in use. Default: an
+	// eighth of Connections, at most 1,024.
 	MachineConnections int `yaml:"machineConnections,omitempty"`
 	// ConnectRate is how many connections a listener accepts per second; those above
 	// it wait in the system's queue, so that a fleet that comes back at once is let
@@ -91,6 +88,18 @@ type ConnectLimits struct {
 	// ConnectRatePerAddress is how many connections one address may begin per second; as many may
 	// begin at once. Above it CONNECT is refused with 0x9f, before access control is asked.
 	ConnectRatePerAddress float64 `yaml:"connectRatePerAddress,omitempty"`
+}
+
+// PublishLimits bound how fast clients publish.
+type PublishLimits struct {
+	// PublishRate is how many messages per second one connection may publish; one
+	// that sends faster is read more slowly. PublishBurst is the slack, default 100.
+	PublishRate  float64 `yaml:"publishRate,omitempty"`
+	PublishBurst int     `yaml:"publishBurst,omitempty"`
+	// MatchRate is how many steps per second it may take to find the subscribers of the messages of one account: an address, or
+	// an identity that a certificate or a device's password proves. A message has 100 of its own, and 8 for each of its subscribers, which do not count. Above it
+	// the next message of the account waits, 2 s at most. A step takes about 0.1 µs, see topictree.Found. Default 500,000.
+	MatchRate int `yaml:"matchRate,omitempty"`
 }
 
 // StateLimits bound what the names, subscriptions, topic aliases and last wills of clients take.
@@ -126,6 +135,7 @@ func (l *Limits) Defaults() {
 	}
 	fill(&l.ConnectionsPerIdentity, math.MaxInt)
 	fill(&l.PublishBurst, 100)
+	fill(&l.MatchRate, 500_000)
 	fill(&l.WriteBuffer, 8<<20)
 	fill(&l.TotalWriteBuffer, 256<<20)
 	fill(&l.WriteTimeout, 30*time.Second)
@@ -175,7 +185,7 @@ func (l Limits) Validate() error {
 	}
 	if min(l.ConnectRate, l.ConnectRatePerAddress, l.PublishRate) < 0 || min(l.ConnectTimeout, l.WriteTimeout) < 0 ||
 		min(l.UnreadPerIdentity, l.RetainedBytes, l.RetainedPerIdentity, l.TotalWriteBuffer, l.StateBytes, l.StatePerAddress) < 0 ||
-		min(l.WriteBuffer, l.ConnectBytes, l.Connections, l.ConnectionsPerIdentity, l.MachineConnections, l.ConnectionsPerAddress, l.PublishBurst, l.ClientIDBytes, l.Filters, l.FilterBytes, l.SubscribeFilters, l.Levels, l.UserProperties) < 0 {
+		min(l.WriteBuffer, l.ConnectBytes, l.Connections, l.ConnectionsPerIdentity, l.MachineConnections, l.ConnectionsPerAddress, l.PublishBurst, l.MatchRate, l.ClientIDBytes, l.Filters, l.FilterBytes, l.SubscribeFilters, l.Levels, l.UserProperties) < 0 {
 		errs = append(errs, errors.New("a negative limit: want 0 for the default"))
 	}
 	return errors.Join(errs...)

@@ -31,7 +31,7 @@ func (l *counting) Accept() (net.Conn, error) {
 	}
 }
 
-// A begun connection counts already. Until somebody takes it over by Entered, its Close ends that.
+// A begun connection is counted already. Until its owner calls Entered, Close ends the count.
 type begun struct {
 	net.Conn
 	entry   *peers.Entry
@@ -65,7 +65,7 @@ func (c *begun) CloseWrite() error {
 	return nil // its Close says it
 }
 
-// Close closes the socket. A connection that nobody has taken over counts no more.
+// Close closes the socket. A connection without an owner is not counted any more.
 func (c *begun) Close() error {
 	err := c.Conn.Close()
 	if c.settled.CompareAndSwap(false, true) {

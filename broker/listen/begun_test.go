@@ -9,7 +9,7 @@ import (
 	"github.com/colonyfleet/colony/broker/peers"
 )
 
-// A connection counts until its Close, or until somebody takes the count over.
+// A connection counts until its Close, or until its owner takes the count over.
 func TestEntered(t *testing.T) {
 	t.Parallel()
 	for _, taken := range []bool{false, true} {

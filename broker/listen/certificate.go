@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// lookAgain is how long a certificate is used before its files are looked at again.
-const lookAgain = time.Second
+// lookInterval is how long a certificate is used before its files are looked at again.
+const lookInterval = time.Second
 
 // Certificate returns a server's configuration for TLS 1.2 and 1.3 with the chain and the
 // key in two PEM files. The files are looked at when a client connects, at most once a
@@ -50,7 +50,7 @@ type stamp struct {
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.looked) < lookAgain {
+	if time.Since(c.looked) < lookInterval {
 		return c.current, nil
 	}
 	c.looked = time.Now()

@@ -12,8 +12,9 @@ const (
 	mostLeft  = 1024
 )
 
-// Connections is how many connections may be open at once so that the process can still open files, such as for what it
-// stores of their messages: of the descriptors that it may have all but an eighth, and at least 32 and at most 1,024 stay.
+// Connections is how many connections may be open at once so that the process can still open files, such as those of
+// stored messages. It is the number of descriptors that the process may have less an eighth of them; the eighth is at
+// least 32 and at most 1,024.
 func Connections() int { return connections(descriptors.Limit()) }
 
 func connections(limit uint64) int {

@@ -33,17 +33,17 @@ type Options struct {
 	// Listen opens the socket. Nil: that of the system.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 
-	// Of Serve alone: how long the beginning of a WebSocket may take, how many bytes one of its
-	// messages may have, what gets at debug why one ended before, and what is called for files of
-	// a certificate that are not read.
+	// For Serve alone. Upgrade is how long a WebSocket may take to begin. Logger gets at debug why
+	// one ended before that. Unread is called when the files of a certificate cannot be read.
 	Upgrade  time.Duration
-	MaxBytes int64
+	MaxBytes int64 // of a message of a WebSocket
 	Logger   *slog.Logger
 	Unread   func(err error)
-	// TLSFailed gets of each WebSocket that has ended within TLS who it was, host:port, and why. It is called concurrently.
-	TLSFailed func(remote, why string)
-	// OriginRefused, if set, gets of each page that may not connect over WebSocket who it was, host:port, and its origin. It is
+	// TLSFailed is called with the address, host:port, of each WebSocket connection that failed in TLS, and why. It is
 	// called concurrently.
+	TLSFailed func(remote, why string)
+	// OriginRefused, if set, is called with the address, host:port, of each page that may not connect over WebSocket, and its
+	// origin. It is called concurrently.
 	OriginRefused func(remote, origin string)
 	// TimedOut, if set, is called for each WebSocket that has ended without its beginning after Upgrade or more. It is called
 	// concurrently.
@@ -64,9 +64,8 @@ type Listener struct {
 	o     Options
 }
 
-// Open listens on the address of a valid Spec, for TCP or a Unix socket: what is above
-// them is the caller's. ctx ends Accept, not only Open. A Unix socket that nobody serves
-// any more is replaced.
+// Open listens on the address of a valid Spec, for TCP or a Unix socket; the caller adds the layers
+// above. ctx ends Accept, not only Open. A Unix socket without a server is replaced.
 func Open(ctx context.Context, s *Spec, o Options) (*Listener, error) {
 	from, err := s.prefixes()
 	if err != nil {
@@ -147,7 +146,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 // clearSocket removes a Unix socket that a killed process left behind.
 func clearSocket(ctx context.Context, path string) {
 	if c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path); err == nil {
-		_ = c.Close() // somebody serves it: Listen will say so
+		_ = c.Close() // a server answers there: Listen will fail with that
 		return
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {

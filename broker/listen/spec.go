@@ -19,13 +19,13 @@ type Network string
 
 // The networks.
 const (
-	TCP  Network = "tcp"
-	TLS  Network = "tls"
-	WS   Network = "ws" // WebSocket; with a certificate it is wss
-	Unix Network = "unix"
+	TCP  Network = "tcp"  // plain MQTT over TCP
+	TLS  Network = "tls"  // MQTT over TLS
+	WS   Network = "ws"   // WebSocket; with a certificate it is wss
+	Unix Network = "unix" // a Unix socket
 )
 
-// A Spec is an address that clients connect to, and who may. Its yaml keys are those of
+// A Spec is an address that clients connect to, and which clients may. Its yaml keys are those of
 // the configuration files of LO and CO.
 type Spec struct {
 	// Name is unique within the broker. It is in logs, and access control gets it.

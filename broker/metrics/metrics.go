@@ -29,8 +29,8 @@ type Metrics struct {
 	// Waits are those of publishers in vain, Waited is the time of all, by whom they waited for.
 	Waits  prometheus.Counter
 	Waited *prometheus.CounterVec
-	// NotKept counts connects that asked for a session where none is stored.
-	NotKept prometheus.Counter
+	// NotStored counts connects that asked for a session where none is stored.
+	NotStored prometheus.Counter
 	// Wills are last wills that were sent.
 	Wills prometheus.Counter
 
@@ -131,8 +131,8 @@ func New(broker string, held Held) *Metrics {
 		Connects:     counter("colony_broker_connects_total", "Accepted connects."),
 		Takeovers:    counter("colony_broker_takeovers_total", "Connections whose place a new one of the same client took."),
 		Waits:        counter("colony_broker_publish_waits_total", "Times that a publisher waited in vain for a subscriber that lags behind."),
-		Waited:       counters("colony_broker_publish_wait_seconds_total", "Time that publishers waited for subscribers that lag behind: for the fastest of a message, or for others.", "for"),
-		NotKept:      counter("colony_broker_sessions_not_stored_total", "Accepted connects that asked for a session that outlives its connection, which there is not."),
+		Waited:       counters("colony_broker_publish_wait_seconds_total", "Time that publishers waited: for subscribers that lag behind, the fastest of a message or others, or as it takes much to match their messages.", "for"),
+		NotStored:    counter("colony_broker_sessions_not_stored_total", "Accepted connects that asked for a session that outlives its connection, which there is not."),
 		Wills:        counter("colony_broker_wills_total", "Last wills sent."),
 
 		ExpiredSessions: counter("colony_broker_sessions_expired_total", "Sessions that ended as their clients stayed away."),
@@ -143,7 +143,7 @@ func New(broker string, held Held) *Metrics {
 		}),
 	}
 	m.begun, m.held = time.Now(), held
-	m.all = []prometheus.Collector{m.refusals, m.drops, m.ends, m.AcceptSeconds, m.AcceptErrors, m.Connects, m.Takeovers, m.Waits, m.Waited, m.NotKept, m.Wills, m.ExpiredSessions, m.EvictedSessions, m.StoreSeconds}
+	m.all = []prometheus.Collector{m.refusals, m.drops, m.ends, m.AcceptSeconds, m.AcceptErrors, m.Connects, m.Takeovers, m.Waits, m.Waited, m.NotStored, m.Wills, m.ExpiredSessions, m.EvictedSessions, m.StoreSeconds}
 	m.addTraffic(own)
 	return m
 }
@@ -166,6 +166,7 @@ func (m *Metrics) addTraffic(own prometheus.Labels) {
 		{"colony_broker_session_messages", "Messages in the queues of those sessions.", func() int64 { return m.held.Sessions().Messages }},
 		{"colony_broker_session_bytes", "Bytes of those messages, each once.", func() int64 { return m.held.Sessions().Bytes }},
 		{"colony_broker_session_log_bytes", "Bytes of the log of sessions on disk.", func() int64 { return m.held.Sessions().LogBytes }},
+		{"colony_broker_session_disk_refuses", "1 while the disk takes no messages for sessions, or hardly any: they are refused; else 0.", m.refusing},
 		{"colony_broker_start_time_seconds", "When the broker was made, in Unix time.", m.begun.Unix},
 	} {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help, ConstLabels: own},
@@ -229,6 +230,14 @@ func (m *Metrics) Refused(op, reason string) { m.refusals.WithLabelValues(op, re
 func (m *Metrics) Dropped(reason string) {
 	m.drops.WithLabelValues(reason).Inc()
 	m.droppedMessages.Add(1)
+}
+
+// refusing is 1 while the disk takes no messages for sessions, else 0.
+func (m *Metrics) refusing() int64 {
+	if m.held.Sessions().Refusing {
+		return 1
+	}
+	return 0
 }
 
 // DroppedStored counts messages that sessions have lost.

@@ -125,7 +125,7 @@ func (f *Frame) AppendHead(b []byte, id uint16, now time.Time) []byte {
 	return b
 }
 
-// Shortest is how long a message lives whose publisher gives it 0 s: it goes to those that take it at once.
+// Shortest is the life of a message whose publisher gives it 0 s: clients that take it at once receive it.
 const Shortest = 250 * time.Millisecond
 
 // Seconds is the rest of a message's life in whole seconds, rounded up; 0 if it is over, or is no more than Shortest, so

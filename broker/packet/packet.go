@@ -1,13 +1,12 @@
-// Package packet is the strict reader of what clients send: MQTT 5 and 3.1.1, as a
-// server must read it. It stands in front of the decoder. A packet that it lets
-// through has every field that its header announces, within the limits; what is
-// wrong with any other is an *Error with the reason code and the clause.
+// Package packet is the strict reader of what clients send: MQTT 5 and 3.1.1, as a server must read
+// it. It runs before the decoder. A packet that it accepts has every field that its header
+// announces, within the limits; for any other the error is an *Error with the reason code and the
+// clause.
 //
-// It allocates nothing on the word of a client: a body is read in chunks as it
-// arrives (ReadBody), and checked before it is decoded. No input makes it panic.
-// PUBLISH, the acknowledgements and DISCONNECT it reads itself; for CONNECT,
-// SUBSCRIBE and UNSUBSCRIBE it checks the body, and the codec of the broker decodes.
-// It writes PUBLISH as well, see Frame.
+// It allocates nothing on the word of a client: a body is read in chunks as it arrives (ReadBody),
+// and checked before it is decoded. No input makes it panic. PUBLISH, the acknowledgements and
+// DISCONNECT it reads itself; for CONNECT, SUBSCRIBE and UNSUBSCRIBE it checks the body, and the
+// codec of the broker decodes. It writes PUBLISH as well, see Frame.
 //
 // Nothing here is safe for concurrent use unless it says so.
 package packet
@@ -22,21 +21,21 @@ type Type byte
 
 // The types of packets.
 const (
-	Connect Type = iota + 1
-	Connack
-	Publish
-	Puback
-	Pubrec
-	Pubrel
-	Pubcomp
-	Subscribe
-	Suback
-	Unsubscribe
-	Unsuback
-	Pingreq
-	Pingresp
-	Disconnect
-	Auth
+	Connect     Type = iota + 1 // client to server: connect
+	Connack                     // server to client: the answer to CONNECT
+	Publish                     // a message
+	Puback                      // acknowledges a PUBLISH of QoS 1
+	Pubrec                      // acknowledges a PUBLISH of QoS 2
+	Pubrel                      // releases a message of QoS 2
+	Pubcomp                     // ends a message of QoS 2
+	Subscribe                   // client to server: subscribe
+	Suback                      // server to client: the answer to SUBSCRIBE
+	Unsubscribe                 // client to server: unsubscribe
+	Unsuback                    // server to client: the answer to UNSUBSCRIBE
+	Pingreq                     // client to server: a ping
+	Pingresp                    // server to client: the answer to PINGREQ
+	Disconnect                  // ends the connection, with a reason in MQTT 5
+	Auth                        // extended authentication (MQTT 5)
 )
 
 // will stands for the will properties of CONNECT where a Type is asked for.
@@ -52,12 +51,12 @@ func (t Type) String() string { return typeNames[t&15] }
 
 // The reason codes that this package gives. [MQTT 5, 2.4]
 const (
-	MalformedPacket  = 0x81
-	ProtocolError    = 0x82
-	BadVersion       = 0x84
-	TopicNameInvalid = 0x90
-	PacketTooLarge   = 0x95
-	QuotaExceeded    = 0x97
+	MalformedPacket  = 0x81 // the packet cannot be read
+	ProtocolError    = 0x82 // the packet breaks a rule of MQTT
+	BadVersion       = 0x84 // the version of MQTT is not supported
+	TopicNameInvalid = 0x90 // the topic name is not accepted
+	PacketTooLarge   = 0x95 // the packet is larger than the receiver allows
+	QuotaExceeded    = 0x97 // a limit of the broker is reached
 )
 
 // An Error says why a packet is refused.

@@ -16,15 +16,15 @@ import (
 	"github.com/colonyfleet/colony/internal/netaddr"
 )
 
-// answered is how many connections of an address that are too many may be there at once, to say who they are or to
-// get the reason. For a further one another one of them is closed, so that refusing costs a bounded memory.
+// answered is how many connections of an address above its limit may be open at once, to identify themselves or to
+// get the reason. A further one closes one of them, so that refusing costs a bounded memory.
 const answered = 64
 
 // Limits are for one address, but for All and Machines. Zero: none.
 type Limits struct {
 	All int // connections of all addresses at once
-	// Machines of All are kept for machines of Colony, and a quarter as many for connections that have not said
-	// yet who they are, see Table.
+	// Machines of All are reserved for machines of Colony, and a quarter as many for connections that have not
+	// identified themselves yet, see Table.
 	Machines  int
 	Open      int     // connections at once
 	PerSecond float64 // connections begun per second; the burst is as many, and one at least
@@ -35,15 +35,15 @@ type Verdict int
 
 // The verdicts.
 const (
-	Welcome Verdict = iota
-	TooMany         // refuse its CONNECT: the address has as many as it may
-	TooFast         // refuse its CONNECT: the address begins more than it may
-	Trial           // refuse its CONNECT unless it is that of a machine: the others have as many as they may
-	Closed          // it has given way to a newer one of its address, which has as many as may wait for their refusal
-	Full            // close it at once, or it has given way: there are as many as there may be in all
+	Welcome Verdict = iota // the connection may stay
+	TooMany                // refuse its CONNECT: the address has as many as it may
+	TooFast                // refuse its CONNECT: the address begins more than it may
+	Trial                  // refuse its CONNECT unless it is that of a machine: the others have as many as they may
+	Closed                 // it has given way to a newer one of its address, which has as many as may wait for their refusal
+	Full                   // close it at once, or it has given way: there are as many as there may be in all
 )
 
-// A Stage says how far a connection is that has not said yet who it is.
+// A Stage says how far a connection is that has not identified itself yet.
 type Stage int
 
 // The stages, in their order.
@@ -84,17 +84,21 @@ func Address(peer net.Addr) string {
 
 // A Table counts the connections, and those of each address. Its methods may be called concurrently.
 //
-// All but machines may have so many connections that those which are kept for machines stay free, and some more.
-// These are for connections that come when the others have theirs: each may say who it is, and stays if it is a
-// machine. So clients, or half-open connections, keep no machine out, however many they are. Before that, one of those
-// that have not said who they are gives way to a new connection: the oldest of the network (netaddr.Network) that has most of
-// them, if that has more than the network of the new one. So those that say nothing keep clients of other networks out only
-// where they come from as many networks as there are connections. Where as many are on
-// trial as may be, of those at the stage at which most are the network (netaddr.Network) that has most, with the new one, loses the one
-// that it began first. It is the same within an
-// address that has as many connections as it may: each further one may say who it is, and stays if it has proved that it is a
-// machine; where as many of them wait as may, one is closed: the oldest at the Stage at which most of them are. So those that say
-// nothing keep no machine at their own address out whose ClientHello arrives before as many new ones have come as may wait.
+// Limits.Machines places are reserved for machines; other connections have the rest. A quarter as many places are for
+// connections on trial, which come when the rest is in use: each may identify itself, and stays if it is a machine. So
+// clients and half-open connections, however many, keep no machine out.
+//
+// Before a connection goes on trial, one that has not identified itself gives way to it: the oldest of the network
+// (netaddr.Network) with most of them, if that network has more than that of the new one. So silent connections keep
+// clients of other networks out only if they come from as many networks as there are connections.
+//
+// When all places on trial are in use, a connection on trial is closed: of the stage at which most are, the oldest one of
+// the network with most of them, the new one included.
+//
+// The same holds within an address that has as many connections as it may: each further one may identify itself, and
+// stays if it has proved that it is a machine. Where as many of them wait as may, the oldest at the Stage at which most
+// are is closed. So silent connections do not keep out a machine at their own address whose ClientHello arrives before as
+// many new ones have come as may wait.
 type Table struct {
 	limits Limits
 
@@ -201,8 +205,8 @@ func (p *Entry) giveWay(why Verdict, now time.Time) {
 	p.verdict = why
 }
 
-// guilty is the connection on trial that gives way to a new one: of those at the stage at which most are, those of the network that has
-// most of them, with the new one, lose the one that began first. t.mu is held.
+// guilty returns the connection on trial that gives way to a new one. It looks at the stage at which most are, and there at the network
+// with the most of them, the new one included: of these the one that began first gives way. t.mu is held.
 func (t *Table) guilty(network string) *Entry {
 	stage := oldestOfMost(t.trial).stage
 	of := map[string]int{}
@@ -273,7 +277,7 @@ func (t *Table) peer(address string, now time.Time) *peer {
 // Address is that of Enter.
 func (p *Entry) Address() string { return p.address }
 
-// Verdict says what becomes of the connection.
+// Verdict returns the verdict on the connection.
 func (p *Entry) Verdict() Verdict {
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
@@ -287,8 +291,8 @@ func (p *Entry) Progress(to Stage) {
 	p.stage = max(p.stage, to)
 }
 
-// Known says that the client of the connection has said who it is, and that access control lets it in: the connection gives way
-// to no other one any more, unless it is on trial or too many. One that has given way has a verdict that says so.
+// Known marks the client of the connection as identified and admitted: the connection gives way to no other one any more,
+// unless it is on trial or too many. The verdict of a connection that has given way says that.
 func (p *Entry) Known() {
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
@@ -386,9 +390,9 @@ func (p *Entry) forget(now time.Time) {
 	}
 }
 
-// oldestOfMost is the one of connections, in the order of their beginnings, that gives way where too many wait: the oldest at the stage at
-// which most are. The newest is never it: whoever stops at a later stage, and so came further than a new one can be at once, would keep
-// all others out.
+// oldestOfMost returns the one of connections, which are in the order of their beginnings, that gives way where too many wait: the oldest
+// at the stage with the most connections. It is never the newest: otherwise clients that stop at a later stage, which a new connection
+// cannot have reached yet, would keep all others out.
 func oldestOfMost(list []*Entry) *Entry {
 	var at [stages]int
 	for _, e := range list {

@@ -70,7 +70,7 @@ func TestOpen(t *testing.T) {
 	}
 	proved, _ := r.enter("b", Welcome)
 	proved.Machine(true, r.now)
-	r.enter("b", Welcome) // a machine that has proved who it is does not count
+	r.enter("b", Welcome) // a machine with a certificate does not count
 	named, _ := r.enter("b", TooMany)
 	named.Machine(false, r.now)
 	if v := named.Verdict(); v != TooMany {
@@ -90,8 +90,9 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Where as many of an address wait as may, those that are no further than most of them give way: who says nothing keeps nobody out
-// who has begun its handshake, and who stops within a handshake keeps nobody out who has done it, nor a new one.
+// Where as many of an address wait as may, those at the stage of most of them give way. So silent connections do not keep out a
+// client that has begun its handshake, and clients that stop within a handshake keep out neither one that has done it, nor a new
+// one.
 func TestStages(t *testing.T) {
 	t.Parallel()
 	r := newRow(t, Limits{Open: 1})
@@ -210,7 +211,8 @@ func TestAll(t *testing.T) {
 	r.enter("a", Welcome) // what finds no room is none that was begun
 }
 
-// Whatever others have, so many connections as are kept for machines are there for them, and some to say who they are.
+// The connections that are reserved for machines stay free for them, and some more for clients that identify
+// themselves.
 func TestMachines(t *testing.T) {
 	t.Parallel()
 	r := newRow(t, Limits{All: 30, Machines: 8}) // two on trial
@@ -259,8 +261,8 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// Those that say nothing give way to connections of other networks, the oldest of the network that has most of them first; who has
-// said who it is gives way to nobody.
+// Silent connections give way to connections of other networks, the oldest of the network with most of them first; an identified
+// client does not give way.
 func TestStrangersGiveWay(t *testing.T) {
 	t.Parallel()
 	r := newRow(t, Limits{All: 30, Machines: 8}) // 20 for clients
@@ -287,7 +289,7 @@ func TestStrangersGiveWay(t *testing.T) {
 	if closed("a") != 2 || closed("b") != 2 || r.entries["a"][0].Verdict() != Full || r.entries["a"][9].Verdict() != Welcome {
 		t.Errorf("%d of a and %d of b gave way, want 2 and 2, the oldest first", closed("a"), closed("b"))
 	}
-	r.enter("a", Trial) // it has as many as those who have most
+	r.enter("a", Trial) // it has as many as those that have most
 	for i := range 40 {
 		r.enter(fmt.Sprint("flood ", i), Welcome)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // TestCountsHold has connections begin, come further, be let in, take each other's places and end at random: what the table counts is
-// what there is, none of those that were let in gives way, and whoever gives way is closed.
+// what there is, none of those that were let in gives way, and a connection that gives way is closed.
 func TestCountsHold(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

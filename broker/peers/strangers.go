@@ -2,7 +2,8 @@ package peers
 
 import "container/list"
 
-// Strangers are connections that have not said who they are, by network. Each call takes constant time, whatever their number.
+// Strangers are connections that have not identified themselves, by network. Each call takes constant time, independent of
+// their number.
 type strangers struct {
 	networks map[string]*network
 	levels   map[int]*list.List // networks by how many they have, each in the sequence in which it came to so many

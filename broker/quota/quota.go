@@ -1,4 +1,4 @@
-// Package quota bounds the bytes that are held for each of many owners, and for all of them.
+// Package quota bounds the bytes that are held for each of many owners, and for all of them, and what each takes per second.
 package quota
 
 import "sync"
@@ -33,7 +33,7 @@ func (l *Ledger) Take(owner string, n int64) (ok bool, which string) {
 	return true, ""
 }
 
-// Add counts n bytes more, or with a negative n fewer, whatever the limits.
+// Add counts n bytes more, or with a negative n fewer, without a limit.
 func (l *Ledger) Add(owner string, n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -60,6 +60,13 @@ type Refusal struct {
 // Error says why, for the log.
 func (e *Refusal) Error() string { return cmp.Or(e.Log, e.Message) }
 
+// A shown error has a text for the client, which must not read all of it, such as
+// access.BadCredentials.
+type shown interface {
+	error
+	Shown() string
+}
+
 // OfConnect is the reason code of CONNACK with which a connection is refused: a return code for
 // versions before MQTT 5.
 func OfConnect(err error, v5 bool) packets.Code {
@@ -88,6 +95,9 @@ func OfConnect(err error, v5 bool) packets.Code {
 		default:
 			return packets.Code{Code: 0x03}
 		}
+	}
+	if part, ok := errors.AsType[shown](err); ok {
+		err = errors.New(part.Shown())
 	}
 	code.Reason = String(err)
 	return code

@@ -20,7 +20,7 @@ const overhead = 256
 // Limits bound the memory of retained messages, in bytes as Size counts them.
 type Limits struct {
 	All      int64 // of all owners
-	PerOwner int64
+	PerOwner int64 // bound of one owner
 }
 
 // Size is what a message counts for. bytes are those of topic, properties and payload.

@@ -10,9 +10,9 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Accept hands a message of a client to the owner of the broker, and if that accepts it, distributes it; it returns the
-// sessions that it is to be stored for. If it is to be retained, there is room for it; if it is to be stored
-// for sessions, that is possible: the owner gets nothing that its publisher is to send again.
+// Accept hands a message of a client to the owner of the broker. If the owner accepts it, Accept distributes it, and
+// returns the sessions that it must be stored for. Before that, Accept checks that there is room to retain and to store
+// it: so the owner never gets a message that its publisher must send again.
 func (r *Router) Accept(id access.Identity, m *message.Message, wait *transport.Waiting) ([]sessions.Target, error) {
 	if err := r.Storable(m); err != nil {
 		return nil, err

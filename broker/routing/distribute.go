@@ -1,12 +1,14 @@
 package routing
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/message"
+	"github.com/colonyfleet/colony/broker/quota"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/topictree"
 	"github.com/colonyfleet/colony/broker/transport"
@@ -16,9 +18,9 @@ import (
 // the message.
 type group = []topictree.Match[*Subscriber]
 
-// Distribute retains m, if it says so, and puts it into the queues of its subscribers:
-// first of those that keep up, then of those that lag behind, which w may wait for. It returns the
-// sessions that it is to be stored for.
+// Distribute retains m if m.Retain is set, and puts it into the queues of its subscribers: first of
+// those that keep up, then of those that lag behind, which w may wait for. It returns the sessions
+// that m must be stored for.
 func (r *Router) Distribute(m *message.Message, w *transport.Waiting) []sessions.Target {
 	if m.Retain {
 		r.Retain(m)
@@ -26,6 +28,7 @@ func (r *Router) Distribute(m *message.Message, w *transport.Waiting) []sessions
 	d := distributions.Get().(*distribution)
 	d.r, d.f.Message = r, m
 	r.tree.FindInto(&d.to, m.Topic)
+	r.charge(m, &d.to)
 	stored := r.separate(m, &d.to)
 	for i := range d.to.Plain {
 		if !local(m, &d.to.Plain[i]) {
@@ -40,6 +43,51 @@ func (r *Router) Distribute(m *message.Message, w *transport.Waiting) []sessions
 	}
 	d.release()
 	return stored
+}
+
+const (
+	// freeSteps are those of a message that are not counted: it takes longer to read it.
+	freeSteps = 100
+	// freeStepsEach are those more that are not counted for each subscriber that gets the message: it takes longer to send it. So overlapping
+	// filters of its subscribers cost a publisher nothing.
+	freeStepsEach = 8
+	// matchSlack is the time of which an account may have at once what it has not taken.
+	matchSlack = 100 * time.Millisecond
+	// matchDebt is how long an account waits at most for what it has taken: so long others of it may wait as well, such as those behind the
+	// same address.
+	matchDebt = 2 * time.Second
+)
+
+// charge counts the steps that it took to find the subscribers of a message for its publisher. What the owner of the broker publishes
+// is not counted.
+func (r *Router) charge(m *message.Message, to *topictree.Found[*Subscriber]) {
+	if over := to.Steps - freeSteps - freeStepsEach*len(to.Plain); over > 0 && m.Owner != "" {
+		r.steps.Take(m.Owner, over, time.Now())
+	}
+}
+
+// Turn returns the place of a message in the line of its account, which has taken steps lately; nil where it waits for nothing, as it is
+// free, or its account has not. Distribute ends the turn.
+func (r *Router) Turn(m *message.Message) *quota.Turn {
+	if !r.steps.Watched(m.Owner, time.Now()) || !r.tree.Exceeds(m.Topic, freeSteps, freeStepsEach) {
+		return nil
+	}
+	return r.steps.Turn(m.Owner, !r.tree.Exceeds(m.Topic, r.little(), freeStepsEach))
+}
+
+// little is up to how many steps a message goes before those of its account that take more.
+func (r *Router) little() int {
+	const part = 100 // of a second
+	return max(freeSteps, r.o.Limits.MatchRate/part)
+}
+
+// ChargeWill counts steps for a last will before it is known whether it is sent: as many as one takes, at most.
+func (r *Router) ChargeWill(m *message.Message) {
+	n := r.little()
+	if r.tree.Exceeds(m.Topic, n, freeStepsEach) {
+		n = math.MaxInt32
+	}
+	r.steps.Take(m.Owner, n, time.Now())
 }
 
 // local reports whether a subscriber does not want a message as it is its own. [MQTT-3.8.3-3]
@@ -59,8 +107,8 @@ type distribution struct {
 // distributions are those of earlier messages: what one takes would else be allocated for each.
 var distributions = sync.Pool{New: func() any { return new(distribution) }}
 
-// keptMatches is for how many subscribers a distribution keeps its memory.
-const keptMatches = 64
+// retainedMatches is for how many subscribers a distribution keeps its memory.
+const retainedMatches = 64
 
 // release gives the memory back, with nothing of the message in it.
 func (d *distribution) release() {
@@ -68,7 +116,7 @@ func (d *distribution) release() {
 	to.Clear()
 	clear(late[:cap(late)])
 	*d = distribution{late: late[:0]}
-	if cap(to.Plain)+cap(to.Shared)+cap(late) <= keptMatches {
+	if cap(to.Plain)+cap(to.Shared)+cap(late) <= retainedMatches {
 		d.to = to
 		distributions.Put(d)
 	}
@@ -84,7 +132,7 @@ func (d *distribution) offer(to group) {
 		}
 		state := sub.Transport().State()
 		if state == transport.Lags && to[i].To.Client == d.f.Message.Origin {
-			state = transport.GivenUp // who waits for itself reads no acknowledgements
+			state = transport.GivenUp // a client that waits for itself reads no acknowledgements
 		}
 		switch {
 		case state == transport.KeepsUp && sub.Deliver(&d.f, deliveryFor(d.f.Message, &to[i], sub.V5())): // [MQTT-4.8.2-4]
@@ -102,8 +150,8 @@ func (d *distribution) offer(to group) {
 	d.deliver(d.r.withoutOthers(to, d.f.Message.Topic))
 }
 
-// entitled reports whether a member of a group may receive a topic: not each may that has a filter for it, as
-// devices may subscribe to anything. Of what nobody else is to get, the delivery decides.
+// entitled reports whether a member of a group may receive a topic: a matching filter is not enough, as
+// devices may subscribe to anything. Where no other member is there, the delivery decides.
 func (r *Router) entitled(to group, i int, topic string) bool {
 	return len(to) == 1 || r.o.Access.MaySubscribe(to[i].To.ID, topic)
 }
@@ -125,10 +173,10 @@ func (r *Router) withoutOthers(to group, topic string) group {
 	return to
 }
 
-// await delivers to the groups that lag behind. If nobody has the message yet, it waits
-// until the fastest of them keeps up: publishers are slowed to its speed, and nothing is
-// lost that could be delivered. The others it waits for as the publisher's pace allows.
-// What does not fit into a queue then its subscriber misses, and is disconnected.
+// await delivers to the groups that lag behind. If no client has received the message yet, it waits
+// until the fastest of them keeps up: publishers are slowed to its speed, and no message is lost
+// that could be delivered. It waits for the others as long as the publisher's pace allows. A
+// subscriber whose queue has no room then misses the message, and is disconnected.
 func (d *distribution) await(w *transport.Waiting) {
 	wait := func(whom string, most time.Duration, on ...*transport.Conn) time.Duration {
 		begun := time.Now()

@@ -19,9 +19,8 @@ type Replay struct {
 	topics retained.Cursor
 }
 
-// replays are the replays that one subscriber waits for. One goroutine sends them, one
-// after the other. A filter has at most one that waits, whatever a client subscribes to
-// again and again.
+// replays are the replays that one subscriber waits for. One goroutine sends them, one after the
+// other. Each filter has at most one that waits, even if a client subscribes repeatedly.
 type replays struct {
 	mu      sync.Mutex
 	waiting []Replay       // one without a filter was removed

@@ -1,6 +1,6 @@
-// Package routing decides who gets a message: it holds the subscriptions of clients and what is
-// retained, puts messages into the queues of connections or names the sessions that they are
-// stored for, and sends what is retained to new subscriptions. It reads no packet.
+// Package routing decides which clients receive a message. It holds the subscriptions of clients
+// and the retained messages, puts messages into the queues of connections or names the sessions
+// that they are stored for, and sends retained messages to new subscriptions. It reads no packet.
 package routing
 
 import (
@@ -39,11 +39,12 @@ type Options struct {
 	Go func(func())
 }
 
-// Access decides who may subscribe to what. It is called concurrently. One that also has the method
+// Access decides which clients may subscribe to which filters. It is called concurrently. An
+// implementation that also has the method
 //
 //	Refusal(id access.Identity, filter string) string
 //
-// is asked why a filter was refused.
+// returns there why a filter was refused.
 type Access interface {
 	// MaySubscribe reports whether id may receive every topic that a filter matches.
 	MaySubscribe(id access.Identity, filter string) bool
@@ -68,6 +69,8 @@ type Router struct {
 	Retained *retained.Store[*message.Message]
 	// Held counts the bytes of filters, last wills and topic aliases, by the address of the client.
 	Held *quota.Ledger
+	// steps count what it takes to find the subscribers of messages, by the account of their publisher.
+	steps *quota.Rates
 
 	o     Options
 	tree  topictree.Tree[*Subscriber]
@@ -80,10 +83,11 @@ func New(o Options) *Router {
 		o:        o,
 		Retained: retained.New[*message.Message](retained.Limits{All: o.Limits.RetainedBytes, PerOwner: o.Limits.RetainedPerIdentity}),
 		Held:     quota.New(quota.Limits{All: o.Limits.StateBytes, PerOwner: o.Limits.StatePerAddress}),
+		steps:    quota.NewRates(float64(o.Limits.MatchRate), matchSlack, matchDebt),
 	}
 }
 
-// Retain notes a message that says so, or forgets the one of its topic.
+// Retain retains a message, or, if its payload is empty, forgets the one of its topic.
 func (r *Router) Retain(m *message.Message) {
 	if len(m.Payload) == 0 { // [MQTT-3.3.1-6]
 		r.Retained.Delete(m.Topic)

@@ -46,6 +46,7 @@ func (r *Router) Storable(m *message.Message) error {
 		return nil
 	}
 	to := r.tree.Find(m.Topic)
+	r.charge(m, &to)
 	if len(r.separate(m, &to)) == 0 {
 		return nil
 	}
@@ -90,10 +91,10 @@ func withoutSessions(members group) group {
 	return slices.DeleteFunc(slices.Clone(members), stored)
 }
 
-// shareOf returns the member of a shared subscription that a message is stored for: the first that keeps
-// up; if none does, the first with a connection and a session; if none has a connection, the first with a
-// session. nil: it goes to one that has a connection and no session. [MQTT-4.8.2-4] Members that may not receive
-// the topic do not count.
+// shareOf returns the member of a shared subscription that a message is stored for. It is the first member that
+// keeps up; else the first with a connection and a session; else, if none has a connection, the first with a
+// session. nil: a member with a connection and without a session gets the message. [MQTT-4.8.2-4] Members that
+// may not receive the topic do not count.
 func (r *Router) shareOf(members group, topic string) *topictree.Match[*Subscriber] {
 	var late, away *topictree.Match[*Subscriber]
 	online := false

@@ -30,9 +30,9 @@ func (s *subscriptions) add(filter string) {
 	s.filters[filter] = struct{}{}
 }
 
-// A Subscriber is who subscriptions belong to. It has one connection at a time, whose goroutine
-// calls the methods of the Router that change the subscriptions, or none; the exported fields do
-// not change.
+// A Subscriber is the owner of subscriptions. It has one connection at a time, or none; the
+// goroutine of that connection calls the methods of the Router that change the subscriptions. The
+// exported fields do not change.
 type Subscriber struct {
 	Client  string
 	ID      access.Identity
@@ -128,12 +128,12 @@ func (r *Router) Subscribe(s *Subscriber, id access.Identity, sub packets.Subscr
 // a subscription takes is taken by its levels.
 const levelsPerFilter = 10
 
-// heldBy is about the memory that a subscription takes, in bytes. A level that no other filter has takes about
-// 320 in the tree of filters. Those of usual filters are mostly shared, and count for less.
+// heldBy is about the memory that a subscription takes, in bytes, and for a filter with more levels than usual ones have, more: each of
+// them is what topics are compared with.
 func heldBy(filter string) int64 {
-	const usual, shared, own = 8, 64, 320
+	const usual, few, many = 8, 64, 320
 	levels := 1 + strings.Count(filter, "/")
-	return int64(len(filter)+256) + int64(min(levels, usual))*shared + int64(max(levels-usual, 0))*own
+	return int64(len(filter)+256) + int64(min(levels, usual))*few + int64(max(levels-usual, 0))*many
 }
 
 // withinQuota refuses a filter for which the client has no room, by reason code.

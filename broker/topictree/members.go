@@ -77,3 +77,49 @@ func (m *members[S]) put(s S, o Options) {
 	}
 	m.add(Match[S]{To: s, Options: o})
 }
+
+// add makes or replaces the subscription of s, or its membership of a group.
+func (a *audience[S]) add(name string, s S, o Options) {
+	if name == "" {
+		a.subs.put(s, o)
+		return
+	}
+	if a.groups == nil {
+		a.groups = &list[string, *group[S]]{}
+	}
+	at := a.groups.index(name)
+	if at < 0 {
+		at = len(a.groups.items)
+		a.groups.add(&group[S]{name: name})
+	}
+	a.groups.items[at].put(s, o)
+}
+
+// remove ends a subscription, or a membership of a group, and reports whether none is left.
+func (a *audience[S]) remove(name string, s S) bool {
+	switch {
+	case name == "":
+		a.subs.remove(s)
+	case a.groups == nil:
+	default:
+		a.leave(name, s)
+	}
+	return a.empty()
+}
+
+// leave ends a membership of one of the groups.
+func (a *audience[S]) leave(name string, s S) {
+	at := a.groups.index(name)
+	if at < 0 {
+		return
+	}
+	g := a.groups.items[at]
+	if g.remove(s); len(g.items) > 0 {
+		return
+	}
+	if a.groups.remove(name); len(a.groups.items) == 0 {
+		a.groups = nil
+	}
+}
+
+func (a *audience[S]) empty() bool { return len(a.subs.items) == 0 && a.groups == nil }

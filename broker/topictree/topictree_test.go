@@ -35,13 +35,13 @@ func TestTree(t *testing.T) {
 	}
 	var tr Tree[string]
 	clients := make([]string, 3*few)
-	held := map[string]map[string]Options{}
+	held := subscriptions{}
 	for i := range clients {
 		clients[i] = string(rune('a' + i))
 		held[clients[i]] = map[string]Options{}
 	}
 	hits := 0
-	for range 6000 {
+	for i := range 6000 {
 		s, to := clients[rnd.IntN(len(clients))], random(6)
 		if to == "" {
 			continue
@@ -66,6 +66,12 @@ func TestTree(t *testing.T) {
 			t.Fatalf("%q (-want +got):\n%s", topic, diff)
 		}
 		hits += len(got)
+		if i%100 > 0 {
+			continue
+		}
+		if nodes, most := tr.root.count(t), 2*held.filters(); nodes > most {
+			t.Fatalf("%d nodes, want %d at most", nodes, most)
+		}
 	}
 	if hits < 2000 {
 		t.Errorf("only %d matches: the test shows nothing", hits)
@@ -78,6 +84,35 @@ func TestTree(t *testing.T) {
 	}
 }
 
+// subscriptions are options by client and filter.
+type subscriptions map[string]map[string]Options
+
+func (s subscriptions) filters() (n int) {
+	for _, filters := range s {
+		n += len(filters)
+	}
+	return n
+}
+
+// count returns how many nodes there are below n. Each of them is where something ends or parts.
+func (n *node[S]) count(t *testing.T) (nodes int) {
+	t.Helper()
+	children := slices.Collect(maps.Values(n.next.many))
+	for _, one := range n.next.few {
+		children = append(children, one.to)
+	}
+	if n.one != nil {
+		children = append(children, n.one)
+	}
+	for _, child := range children {
+		if _, only := child.only(); only != nil || child.empty() {
+			t.Fatalf("the node %q stands for nothing", child.label)
+		}
+		nodes += 1 + child.count(t)
+	}
+	return nodes
+}
+
 // A share is what one client, or one group, gets of a message.
 type share struct {
 	QoS     byte
@@ -86,7 +121,7 @@ type share struct {
 	Members []string // of a group
 }
 
-func expect(held map[string]map[string]Options, topic string) map[string]share {
+func expect(held subscriptions, topic string) map[string]share {
 	want := map[string]share{}
 	for s, filters := range held {
 		for to, sub := range filters {
@@ -146,6 +181,88 @@ func byMembers(in map[string]share) map[string]share {
 	return out
 }
 
+// The work to find that a topic has no subscribers depends on how many filters there are, and not from their levels, at each of which
+// they part.
+func TestStepsOfDeepFilters(t *testing.T) {
+	t.Parallel()
+	const filters, levels = 1000, 200
+	tr, topic := deep(filters, levels)
+	if found := tr.Find(topic); len(found.Plain) > 0 || found.Steps > 2*filters+filters*2*levels/bytesPerStep {
+		t.Errorf("%d matches in %d steps, want none in 2 for each filter, and 1 for %d bytes", len(found.Plain), found.Steps, bytesPerStep)
+	}
+	if found := tr.Find("b"); found.Steps > 2 {
+		t.Errorf("%d steps for a topic that no filter begins like", found.Steps)
+	}
+}
+
+// A further subscription of a client that gets the message anyhow is a step; further clients are none.
+func TestStepsOfMatches(t *testing.T) {
+	t.Parallel()
+	var tr Tree[int]
+	for s := range 100 {
+		tr.Add(s, "a/b", Options{})
+	}
+	if found := tr.Find("a/b"); len(found.Plain) != 100 || found.Steps != 2 {
+		t.Errorf("%d matches in %d steps, want 100 in 2: the root, and a/b", len(found.Plain), found.Steps)
+	}
+	for s := range 100 {
+		tr.Add(s, "a/+", Options{})
+	}
+	var found Found[int]
+	if tr.FindInto(&found, "a/b"); len(found.Plain) != 100 || found.Steps != 4+100 {
+		t.Errorf("%d matches in %d steps, want 100 in 104: four nodes, and each client again", len(found.Plain), found.Steps)
+	}
+	if found.Clear(); found.Steps != 0 {
+		t.Errorf("%d steps of an empty answer", found.Steps)
+	}
+}
+
+// Each member of a shared subscription that is put into its turn is a step, and each group some.
+func TestStepsOfGroups(t *testing.T) {
+	t.Parallel()
+	const groups, members = 100, 3
+	var tr Tree[int]
+	for g := range groups {
+		for s := range members {
+			tr.Add(s, fmt.Sprintf("%s%d/a", filter.SharePrefix, g), Options{})
+		}
+	}
+	if found := tr.Find("a"); len(found.Shared) != groups || found.Steps != 2+groups*(stepsPerGroup+members) {
+		t.Errorf("%d matches in %d steps, want %d in %d", len(found.Shared), found.Steps, groups, 2+groups*(stepsPerGroup+members))
+	}
+}
+
+// Exceeds says what Find takes, with fewer steps, and leaves the turns of shared subscriptions alone.
+func TestExceeds(t *testing.T) {
+	t.Parallel()
+	tr, topic := deep(500, 100)
+	for s := range 2 {
+		tr.Add(s, filter.SharePrefix+"g/b", Options{})
+	}
+	for _, topic := range []string{topic, "b", "none"} {
+		steps := tr.Find(topic).Steps
+		if tr.Exceeds(topic, steps, 0) || !tr.Exceeds(topic, steps-1, 0) {
+			t.Errorf("%.10s: it is said not to take %d steps", topic, steps)
+		}
+	}
+	for s := range 2 {
+		tr.Add(s, "c/#", Options{})
+		tr.Add(s, "c/+", Options{})
+	}
+	if steps := tr.Find("c/d").Steps; tr.Exceeds("c/d", steps-2, 1) || !tr.Exceeds("c/d", steps-3, 1) {
+		t.Errorf("%d steps for two subscribers are not %d, and one for each", steps, steps-2)
+	}
+	first := tr.Find("b").Shared[0][0].To
+	tr.Exceeds("b", 100, 0)
+	if next := tr.Find("b").Shared[0][0].To; next == first {
+		t.Errorf("%d is first twice", first)
+	}
+	f := finder[int]{found: &Found[int]{}, most: 100, tries: true}
+	if f.walk(&tr.root, topic, true, false); f.found.Steps > 100+2*100 { // on the way back each level looks at one more at most
+		t.Errorf("%d steps to know that it takes more than 100", f.found.Steps)
+	}
+}
+
 // TestOrder makes and removes the same subscriptions in two trees: what they find has
 // one order.
 func TestOrder(t *testing.T) {
@@ -193,8 +310,8 @@ func TestShareIsEven(t *testing.T) {
 	}
 }
 
-// Who leaves with many subscriptions waits for a few of those that look for subscribers, and not for one for
-// each of its filters: with many filters that match, each takes long.
+// A client that leaves with many subscriptions waits for a few of those that look for subscribers, and not
+// for one for each of its filters: with many filters that match, each takes long.
 func TestRemoveAllWaitsForFew(t *testing.T) {
 	t.Parallel()
 	const filters = 4 * removeAtOnce

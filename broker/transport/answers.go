@@ -11,7 +11,7 @@ type answers struct {
 	left     bool          // the peer sends nothing more; it may still read
 	begun    int           // by BeginAnswer, and not ended
 	expected time.Time     // when the next bytes of the peer are to be there, see Expect; zero: it may take its time
-	waiter   notify.Signal // is notified when begun is 0, and of each write; the zero value: nobody waits
+	waiter   notify.Signal // is notified when begun is 0, and of each write; the zero value: no goroutine waits
 }
 
 // BeginAnswer says that an answer to the peer comes later, from another goroutine: it calls Write, and then EndAnswer.

@@ -196,7 +196,7 @@ func (c *Conn) flush() {
 	defer buffers.Put(buf)
 	for {
 		if c.gathers() {
-			runtime.Gosched() // who is ready to run first may have more to write: one write for all of it
+			runtime.Gosched() // other goroutines that are ready may have more to write: one write for all of it
 		}
 		batch, source, end := c.take((*buf)[:0])
 		if end == ends {
@@ -349,7 +349,7 @@ func (c *Conn) Close() error {
 	c.closed = true
 	c.Hold(-c.out.DropMessages())
 	close(c.ended)
-	c.moved() // wakes those who wait
+	c.moved() // wakes the waiting goroutines
 	if c.left && !c.flushing && c.out.Size() == 0 {
 		c.breakLocked() // nothing is owed to a peer that has left
 	}

@@ -229,7 +229,7 @@ func TestWriteBufferIsBounded(t *testing.T) {
 	h := newHub(t, 1000)
 	c, w, _ := h.pair(t)
 	var err error
-	for range 20 { // nobody reads
+	for range 20 { // it is not read
 		if err = c.Publish(message(0, 100, time.Time{})); err != nil {
 			break
 		}

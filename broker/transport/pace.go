@@ -55,4 +55,4 @@ type Waiting struct {
 }
 
 // Waiting allows a message, or a list of them, to wait for so long in all.
-func (p *Pace) Waiting(most time.Duration) *Waiting { return &Waiting{p, most} }
+func (p *Pace) Waiting(most time.Duration) *Waiting { return &Waiting{Pace: p, Left: most} }

@@ -32,7 +32,7 @@ func TestPace(t *testing.T) {
 	if least := now.Sub(begun) / (2 * waitShare); waited < least {
 		t.Errorf("it waited %s of %s, want %s at least: it may", waited, now.Sub(begun), least)
 	}
-	// Who has waited for nobody for long may wait as long as at first, and no longer.
+	// A client that waited for nothing for long may wait as long as at first, and no longer.
 	if got := p.Left(now.Add(time.Hour)); got != waitAtFirst {
 		t.Errorf("after an hour it may wait %s, want %s", got, waitAtFirst)
 	}

@@ -19,11 +19,11 @@ const (
 	GivenUp
 )
 
-// A lag is how far behind a client is, and who waits for it. Conn.mu protects it.
+// A lag is how far behind a client is, and which goroutines wait for it. Conn.mu protects it.
 type lag struct {
 	progress uint64                     // grows when the client takes something
 	givenUp  bool                       // publishers waited in vain, and the client is behind since
-	watchers map[notify.Signal]struct{} // are notified when there is room; nil if nobody waits
+	watchers map[notify.Signal]struct{} // are notified when there is room; nil if no goroutine waits
 }
 
 // stall is how long publishers wait for clients that take nothing.
@@ -138,8 +138,8 @@ func (c *Conn) hasRoom() bool {
 	return c.closed || c.broken || c.left || c.writing+c.out.Size() <= c.o.WriteBuffer/2
 }
 
-// moved notes that the client has taken something, and wakes those who wait for room,
-// if there is. c.mu is held.
+// moved notes that the client has read something, and, if there is room, wakes the goroutines that
+// wait for it. c.mu is held.
 func (c *Conn) moved() {
 	c.progress++
 	c.waiter.Notify()

@@ -20,9 +20,9 @@ func (c *Conn) KeepAlive() {
 	}
 }
 
-// reset closes the socket under raw, and what the system has taken for the peer is discarded: else it would go on to
-// offer it, some MB for each, for as long as the peer takes a byte now and then, and no limit counts that. TLS is not
-// asked first, whose close waits for 5 s to say so to a peer that does not read.
+// reset closes the socket under raw, and discards what the system holds for the peer. Otherwise the system would go
+// on offering it, some MB for each connection, for as long as the peer takes a byte now and then, and no limit counts
+// that. TLS is not closed first: its close waits 5 s for a peer that does not read.
 func reset(raw net.Conn) {
 	s := layers.Socket(raw)
 	if tcp, ok := s.(interface{ SetLinger(sec int) error }); ok {

@@ -18,9 +18,9 @@ var writes = sync.Pool{New: func() any {
 	return w
 }}
 
-// Answer is Write for the goroutine that reads c. Where nothing more has arrived that is to be answered too, and the
-// transport can tell what it takes, p is written at once: an answer to an idle client costs no goroutine then, and
-// nobody to wake up.
+// Answer is Write for the goroutine that reads c. If no further packet has arrived that needs an answer, and the
+// transport knows how much it can take, p is written at once: then an answer to an idle client needs no other
+// goroutine.
 func (c *Conn) Answer(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

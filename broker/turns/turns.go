@@ -1,5 +1,5 @@
-// Package turns shares out a work of which little is done at a time, such as the verification of a password, so that
-// who asks for much of it in vain waits behind the others, and not they behind it.
+// Package turns shares out a work of which little is done at a time, such as the verification of a password. A
+// source that asks for much of it in vain waits behind the others, and not they behind it.
 package turns
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Source is who waits for a turn: clients of one user name at one network address, see identity.Network.
+// A Source waits for turns: the clients of one user name at one network address, see identity.Network.
 type Source struct{ Address, User string }
 
 // forgetAfter is for how long after the last failure of a source it stands behind those without one.
@@ -17,19 +17,27 @@ const forgetAfter = 10 * time.Minute
 // mostSources is how many sources that fail are remembered, and how many that have succeeded; those of longest ago are forgotten.
 const mostSources = 1024
 
+// rests is how many times as long as the work took that failed the sources that have failed get no turn after it: what is done in vain
+// takes a tenth of a processor, however many ask.
+const rests = 9
+
 // Turns are given first to the source with the fewest recent failures, of those first to one that has succeeded before, and to equal
-// ones in rounds, one in each. The methods may be called concurrently.
+// ones in rounds, one in each. Sources that have failed lately have one turn at a time, with rests. The methods may be called
+// concurrently.
 type Turns struct {
 	now  func() time.Time
 	most int // that may wait
 
 	mu      sync.Mutex // protects what follows
-	free    int        // turns that nobody has
+	free    int        // turns that no source has
 	waiting int
 	arrived uint64 // how many have ever waited
 	round   uint64 // of the last turn
 	sources map[Source]*record
-	right   map[Source]time.Time // the last success, apart from sources: failures of others make nobody forget it
+	right   map[Source]time.Time // the last success, apart from sources: failures of other sources do not remove it
+	// suspect says that a source that has failed has its turn; the next one begins at rested, for which the timer is set.
+	suspect, timed bool
+	rested         time.Time
 }
 
 // A record is what is known of a source.
@@ -42,7 +50,7 @@ type record struct {
 
 type waiter struct {
 	round, arrived uint64
-	turn           chan bool // false: there is no room any more
+	turn           chan func(failed bool) // nil: there is no room any more
 }
 
 // before reports whether w comes before another waiter of a source of equal rank.
@@ -94,33 +102,51 @@ func (t *Turns) rank(x, y Source, now time.Time) int {
 	}
 }
 
+// Failed reports whether a source has failed lately, and not succeeded since.
+func (t *Turns) Failed(of Source) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sources[of].recent(t.now()) > 0
+}
+
 // Take waits for a turn of a source, and returns the function that ends it and says whether it was in vain. It returns nil
 // where too many wait: then of the source that would come last, and among equals of the longest one, the last has to go.
 func (t *Turns) Take(of Source) (end func(failed bool)) {
 	t.mu.Lock()
-	end = func(failed bool) { t.end(of, failed) }
-	if t.free > 0 { // so nobody waits
-		t.free--
+	l := t.sources[of]
+	if t.free > 0 && t.may(l, t.now()) { // a source that may have a turn does not wait
+		end = t.begin(of, l)
 		t.mu.Unlock()
 		return end
 	}
-	l := t.sources[of]
 	if l == nil {
 		l = &record{}
 		t.sources[of] = l
 	}
 	t.arrived++
 	l.round = max(l.round, t.round) + 1
-	w := waiter{l.round, t.arrived, make(chan bool, 1)}
+	w := waiter{l.round, t.arrived, make(chan func(bool), 1)}
 	l.queue = append(l.queue, w)
 	if t.waiting++; t.waiting > t.most {
 		t.dropOne()
 	}
+	t.give()
 	t.mu.Unlock()
-	if !<-w.turn {
-		return nil
-	}
-	return end
+	return <-w.turn
+}
+
+// may reports whether a source may have a turn that is free. t.mu is held.
+func (t *Turns) may(l *record, now time.Time) bool {
+	return l.recent(now) == 0 || !t.suspect && !now.Before(t.rested)
+}
+
+// begin gives a turn that is free to a source, and returns what ends it. t.mu is held.
+func (t *Turns) begin(of Source, l *record) (end func(failed bool)) {
+	now := t.now()
+	suspect := l.recent(now) > 0
+	t.free--
+	t.suspect = t.suspect || suspect
+	return func(failed bool) { t.end(of, failed, suspect, now) }
 }
 
 // dropOne refuses a turn to one that waits. t.mu is held.
@@ -141,17 +167,20 @@ func (t *Turns) dropOne() {
 		at, worst = of, l
 	}
 	last := len(worst.queue) - 1
-	worst.queue[last].turn <- false
+	worst.queue[last].turn <- nil
 	worst.queue = worst.queue[:last]
 	t.waiting--
 	t.tidy(at)
 }
 
-// end gives a turn to the next.
-func (t *Turns) end(of Source, failed bool) {
+// end ends a turn that began at a time, and gives it to the next.
+func (t *Turns) end(of Source, failed, suspect bool, began time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
+	if suspect {
+		t.suspect = false
+	}
 	l := t.sources[of]
 	switch {
 	case failed:
@@ -160,6 +189,9 @@ func (t *Turns) end(of Source, failed bool) {
 			t.sources[of] = l
 		}
 		l.failures, l.last = l.recent(now)+1, now
+		if rested := now.Add(rests * now.Sub(began)); rested.After(t.rested) {
+			t.rested = rested
+		}
 	default:
 		t.succeeded(of)
 		if l != nil {
@@ -167,32 +199,59 @@ func (t *Turns) end(of Source, failed bool) {
 		}
 	}
 	t.tidy(of)
-	var first Source
-	var best *record
-	for of, l := range t.sources {
-		if len(l.queue) == 0 {
-			continue
-		}
-		if best != nil {
-			if c := t.rank(of, first, now); c > 0 || c == 0 && best.queue[0].before(&l.queue[0]) {
+	t.free++
+	t.give()
+}
+
+// give gives the free turns to the waiting sources. t.mu is held.
+func (t *Turns) give() {
+	for t.free > 0 && t.waiting > 0 {
+		now := t.now()
+		var first Source
+		var best *record
+		for of, l := range t.sources {
+			if len(l.queue) == 0 || !t.may(l, now) {
 				continue
 			}
+			if best != nil {
+				if c := t.rank(of, first, now); c > 0 || c == 0 && best.queue[0].before(&l.queue[0]) {
+					continue
+				}
+			}
+			first, best = of, l
 		}
-		first, best = of, l
+		if best == nil {
+			t.giveAt(t.rested)
+			return
+		}
+		t.round = max(t.round, best.queue[0].round)
+		w := best.queue[0]
+		best.queue = slices.Delete(best.queue, 0, 1)
+		t.waiting--
+		w.turn <- t.begin(first, best)
+		t.tidy(first)
 	}
-	if best == nil {
-		t.free++
+}
+
+// giveAt has give called at a time, unless a turn under way does so at its end. t.mu is held.
+func (t *Turns) giveAt(at time.Time) {
+	if t.suspect || t.timed {
 		return
 	}
-	t.round = max(t.round, best.queue[0].round)
-	best.queue[0].turn <- true
-	best.queue = slices.Delete(best.queue, 0, 1)
-	t.waiting--
-	t.tidy(first)
+	t.timed = true
+	time.AfterFunc(max(at.Sub(t.now()), 0), func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.timed = false
+		t.give()
+	})
 }
 
 // recent is how many failures count.
 func (l *record) recent(now time.Time) int {
+	if l == nil {
+		return 0
+	}
 	if now.Sub(l.last) > forgetAfter {
 		return 0
 	}

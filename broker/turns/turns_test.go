@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A line has clients wait for a single turn, which the test has, and notes who gets it.
+// A line has clients wait for a single turn, which the test has, and notes which client gets it.
 type line struct {
 	t   *testing.T
 	end func(failed bool)
@@ -59,7 +59,7 @@ func (l *line) want(want ...string) {
 	l.got, l.end = nil, l.Take(Source{User: "test"})
 }
 
-// TestFewestFailuresFirst has who fails wait behind the others, whatever their number, until that is long ago or it succeeds.
+// TestFewestFailuresFirst has a failing source wait behind any number of others, until that is long ago or it succeeds.
 func TestFewestFailuresFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -148,5 +148,57 @@ func TestSourcesAreBounded(t *testing.T) {
 		if n := len(turns.right); n != mostSources || first || !next {
 			t.Errorf("%d sources are remembered that have succeeded, want the last %d", n, mostSources)
 		}
+	})
+}
+
+// TestFailuresRest has many sources fail without end, each attempt of which takes 50 ms: they have a tenth of one processor among them, and one
+// that has not failed waits for no rest.
+func TestFailuresRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := New(2, 64, time.Now)
+		const takes = 50 * time.Millisecond
+		var worked time.Duration
+		var mu sync.Mutex
+		stop, guessers := make(chan struct{}), sync.WaitGroup{}
+		for i := range 20 {
+			guessers.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if end := turns.Take(Source{Address: fmt.Sprint(i)}); end != nil {
+						time.Sleep(takes)
+						mu.Lock()
+						worked += takes
+						mu.Unlock()
+						end(true)
+					}
+				}
+			})
+		}
+		time.Sleep(10 * time.Second) // each has failed
+		mu.Lock()
+		before, began := worked, time.Now()
+		mu.Unlock()
+		for n := range 100 {
+			time.Sleep(time.Second)
+			asked := time.Now()
+			end := turns.Take(Source{User: fmt.Sprint("honest ", n)})
+			if waited := time.Since(asked); waited > takes {
+				t.Errorf("one that has not failed waited %s", waited)
+			}
+			time.Sleep(takes)
+			end(false)
+		}
+		mu.Lock()
+		if share := float64(worked-before) / float64(time.Since(began)); share > 0.105 || share < 0.08 {
+			t.Errorf("what fails takes %.3f of a processor, want a tenth", share)
+		}
+		mu.Unlock()
+		close(stop)
+		guessers.Wait()
 	})
 }

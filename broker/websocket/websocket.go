@@ -42,12 +42,14 @@ type Options struct {
 	// Origins are the pages of other hosts that may connect, such as https://hmi.example,
 	// or * for all. Those of the listener's own host, and what is not a browser, always may.
 	Origins []string
-	// Logger gets at debug why connections end before their upgrade; nil: nobody does. Whoever
-	// reaches the port can cause it.
+	// Logger gets at debug why connections end before their upgrade, which any client that reaches
+	// the port can cause. Nil: that is not logged.
 	Logger *slog.Logger
-	// TLSFailed, if set, gets of each connection that has ended within TLS who it was, host:port, and why. It is called concurrently.
+	// TLSFailed, if set, is called with the address, host:port, of each connection that failed in TLS, and why. It is called
+	// concurrently.
 	TLSFailed func(remote, why string)
-	// OriginRefused, if set, gets of each page that may not connect who it was, host:port, and its origin. It is called concurrently.
+	// OriginRefused, if set, is called with the address, host:port, of each page that may not connect, and its origin. It is called
+	// concurrently.
 	OriginRefused func(remote, origin string)
 	// TimedOut, if set, is called for each connection that has ended without its upgrade after Timeout or more. It is called
 	// concurrently.
@@ -87,7 +89,7 @@ func Listen(l net.Listener, o Options) *Listener {
 		Handler: w, ReadHeaderTimeout: o.Timeout, IdleTimeout: o.Timeout, MaxHeaderBytes: 16 << 10,
 		ErrorLog: log.New(errorLog{o}, "", 0), ConnState: o.watch(),
 	}
-	w.server.SetKeepAlivesEnabled(false) // who asks for anything else is not counted among the clients, and leaves
+	w.server.SetKeepAlivesEnabled(false) // a client that asks for another path is not counted, and is disconnected
 	w.wg.Go(func() {
 		_ = w.server.Serve(l) // ends with Close, or with an error of Accept, which only Close makes
 		w.shut()
@@ -116,7 +118,8 @@ func (o Options) watch() func(net.Conn, http.ConnState) {
 	}
 }
 
-// checkOrigin reports whether the page that a request comes from may connect, and says so where it may not.
+// checkOrigin reports whether the page that a request comes from may connect, and calls OriginRefused if it
+// may not.
 func (o Options) checkOrigin(r *http.Request) bool {
 	allowed := originAllowed(r, o.Origins)
 	if !allowed && o.OriginRefused != nil {

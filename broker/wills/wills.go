@@ -41,8 +41,8 @@ func Of(p *packets.Packet) Will {
 // After is after how many seconds the will is sent, of a session that ends so many after its connection.
 func (w *Will) After(session uint32) uint32 { return min(w.Delay, session) }
 
-// Stored is the will as a session has it that ends so many seconds after its connection, for the case that the broker ends
-// first; nil where there is none, or none with a delay: what has none is not sent when the broker ends.
+// Stored returns the will as a session stores it that ends session seconds after its connection, in case the broker ends
+// first. It is nil for no will, and for a will without a delay, which is not sent when the broker ends.
 func (w *Will) Stored(session uint32) *sessions.Will {
 	m, delay := w.Message, w.After(session)
 	if m == nil || delay == 0 {
@@ -54,7 +54,7 @@ func (w *Will) Stored(session uint32) *sessions.Will {
 	}
 }
 
-// Access decides who may publish what. It is called concurrently.
+// Access decides which clients may publish which topics. It is called concurrently.
 type Access interface {
 	// MayPublish reports whether id may publish to a topic name.
 	MayPublish(id access.Identity, name string) bool
@@ -93,7 +93,7 @@ func (s *Sender) Send(id access.Identity, m *message.Message, expiry uint32, wai
 	}
 	s.Routes.StoreFor(to, m, func(err error) {
 		if err != nil {
-			s.Refused.Warn("not stored", m.Owner, err.Error(), "last will not stored for those who are away", "client", refusals.Shortened(m.Origin), "topic", refusals.Shortened(m.Topic), "err", err)
+			s.Refused.Warn("not stored", m.Owner, err.Error(), "last will not stored for the clients that are away", "client", refusals.Shortened(m.Origin), "topic", refusals.Shortened(m.Topic), "err", err)
 		}
 	})
 	s.Metrics.Wills.Inc()

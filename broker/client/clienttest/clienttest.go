@@ -1,4 +1,4 @@
-// Package clienttest connects MQTT clients for tests of who gets in at a broker.
+// Package clienttest connects MQTT clients for tests of access to a broker.
 package clienttest
 
 import (
