@@ -32,7 +32,7 @@ func certified(t *testing.T, template, parent *x509.Certificate, public crypto.P
 }
 
 // TestAdopt gives a fleet an authority of a company's PKI as its root: its machines trust what that issues and nothing else
-// of the company, and whoever trusts the company's root verifies the machines.
+// of the company, and programs that trust the company's root accept the machines.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"sync/atomic"
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -20,9 +21,9 @@ import (
 
 // How long certificates are valid. An issuer shortens what it issues to its own end.
 const (
-	RootLife      = 20 * 365 * 24 * time.Hour
-	AuthorityLife = 365 * 24 * time.Hour // of a site
-	LeafLife      = 30 * 24 * time.Hour
+	RootLife      = 20 * 365 * 24 * time.Hour // 20 years
+	AuthorityLife = 365 * 24 * time.Hour      // of a site
+	LeafLife      = 30 * 24 * time.Hour       // 30 days
 	// backdate is how far a certificate's beginning lies before its issue, for peers whose clocks are late.
 	backdate = time.Hour
 )
@@ -34,7 +35,13 @@ type Authority struct {
 	root *x509.Certificate // cert itself for the root
 	key  crypto.Signer
 	site protocol.SiteID // empty for the root
+
+	generation atomic.Uint32
 }
+
+// SetGeneration says of which generation certificates are from now on, see GenerationOf. Those of a site's authority are
+// of that of its certificate at least.
+func (a *Authority) SetGeneration(g uint32) { a.generation.Store(min(g, MaxGeneration)) }
 
 // NewKey makes a key of the kind that certificates take: ECDSA P-256.
 func NewKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
@@ -42,7 +49,7 @@ func NewKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(),
 // NewRoot makes the root of a fleet, which certifies itself.
 func NewRoot(key crypto.Signer, now time.Time) (*Authority, error) {
 	t := rootTemplate(keyID(key.Public()), now)
-	cert, err := sign(t, t, key.Public(), key)
+	cert, err := sign(t, t, key.Public(), key, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make the root certificate: %w", err)
 	}
@@ -70,10 +77,10 @@ func OpenRoot(cert *x509.Certificate, key crypto.Signer) (*Authority, error) {
 	return &Authority{cert: cert, root: cert, key: key}, nil
 }
 
-// Adopt returns the root of a fleet with the key and the name of an authority of another PKI, such as a company's. Its
-// certificate certifies itself and names machines of Colony alone, so that machines trust nothing else of that PKI; it ends with that of
-// the authority. What it issues is verified by whoever trusts that PKI, too: Adopt fails where the authority may not issue
-// it.
+// Adopt returns the root of a fleet with the key and the name of an authority of another PKI, such as a company's. Its certificate
+// certifies itself and names machines of Colony alone, so that machines trust nothing else of that PKI; it ends with that of the
+// authority. Programs that trust that PKI accept what the root issues, too: Adopt fails where the authority may not issue such a
+// certificate.
 func Adopt(cert *x509.Certificate, key crypto.Signer, now time.Time) (*Authority, error) {
 	if err := checkKey(key.Public()); err != nil {
 		return nil, err
@@ -86,7 +93,7 @@ func Adopt(cert *x509.Certificate, key crypto.Signer, now time.Time) (*Authority
 	}
 	t := rootTemplate(cert.SubjectKeyId, now)
 	t.RawSubject, t.NotBefore, t.NotAfter = cert.RawSubject, cert.NotBefore, cert.NotAfter
-	own, err := sign(t, t, key.Public(), key)
+	own, err := sign(t, t, key.Public(), key, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make the root certificate: %w", err)
 	}
@@ -165,9 +172,9 @@ func (a *Authority) Issue(n Name, pub crypto.PublicKey, now time.Time) ([]*x509.
 		usage = append(usage, x509.ExtKeyUsageServerAuth)
 	}
 	cert, err := a.sign(&x509.Certificate{
-		NotAfter: now.Add(LeafLife), KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: usage, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: usage, BasicConstraintsValid: true,
 		DNSNames: []string{n.DNS()}, // the subject is empty, which makes this critical: RFC 5280, section 4.2.1.6
-	}, pub, now)
+	}, pub, now, LeafLife)
 	if err != nil {
 		return nil, fmt.Errorf("certify %s: %w", n.DNS(), err)
 	}
@@ -191,35 +198,38 @@ func (a *Authority) IssueSite(site protocol.SiteID, pub crypto.PublicKey, now ti
 	}
 	id := keyID(pub)
 	cert, err := a.sign(&x509.Certificate{
-		Subject:  pkix.Name{Organization: []string{"Colony"}, CommonName: "site " + hex.EncodeToString(id[:4])},
-		NotAfter: now.Add(AuthorityLife), IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, SubjectKeyId: id,
+		Subject: pkix.Name{Organization: []string{"Colony"}, CommonName: "site " + hex.EncodeToString(id[:4])},
+		IsCA:    true, BasicConstraintsValid: true, MaxPathLenZero: true, SubjectKeyId: id,
 		KeyUsage: x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		PermittedDNSDomainsCritical: true, PermittedDNSDomains: []string{siteDomain(site)},
-	}, pub, now)
+	}, pub, now, AuthorityLife)
 	if err != nil {
 		return nil, fmt.Errorf("certify the authority of site %s: %w", site, err)
 	}
 	return cert, nil
 }
 
-// sign fills in what all certificates have.
-func (a *Authority) sign(t *x509.Certificate, pub crypto.PublicKey, now time.Time) (*x509.Certificate, error) {
+// sign fills in what all certificates have, for one that lasts for life.
+func (a *Authority) sign(t *x509.Certificate, pub crypto.PublicKey, now time.Time, life time.Duration) (*x509.Certificate, error) {
+	// A clock before the issuer's own beginning is wrong.
 	t.NotBefore = latest(now.Add(-backdate), a.cert.NotBefore)
+	t.NotAfter = latest(now, t.NotBefore).Add(life)
 	if t.NotAfter.After(a.cert.NotAfter) {
 		t.NotAfter = a.cert.NotAfter
 	}
 	if !t.NotAfter.After(now) {
 		return nil, protocol.Errorf(protocol.Unavailable, "the certificate of the authority ended at %s: renew it", a.cert.NotAfter.Format(time.RFC3339))
 	}
-	return sign(t, a.cert, pub, a.key)
+	return sign(t, a.cert, pub, a.key, max(a.generation.Load(), GenerationOf(a.cert)))
 }
 
-func sign(t, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+func sign(t, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer, generation uint32) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
 	}
-	t.SerialNumber = serial.Add(serial, big.NewInt(1))
+	t.SerialNumber = serial.Add(serial, big.NewInt(1)) // at most 1<<127: generationBit is above
+	t.SerialNumber.Or(t.SerialNumber, new(big.Int).Lsh(big.NewInt(int64(generation)), generationBit))
 	der, err := x509.CreateCertificate(rand.Reader, t, parent, pub, key)
 	if err != nil {
 		return nil, err
@@ -227,8 +237,8 @@ func sign(t, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) 
 	return x509.ParseCertificate(der)
 }
 
-// Request makes a certificate request (RFC 2986), which proves that its maker has the key. It
-// names nobody: who the machine is, the issuer decides.
+// Request makes a certificate request (RFC 2986), which proves that its maker has the key. The
+// request has no subject: the issuer chooses the name.
 func Request(key crypto.Signer) ([]byte, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 	if err != nil {

@@ -19,9 +19,9 @@ type Credential struct {
 	Root  *x509.Certificate
 }
 
-// Sound returns an error where the parts do not belong together, whatever the time is: the root
-// certifies itself, each certificate is signed by the one above it, and the key is that of the
-// first. Of a credential whose bytes have changed at least one of these fails.
+// Sound returns an error where the parts do not belong together, at any time: the root certifies
+// itself, each certificate is signed by the one above it, and the key is that of the first. For a
+// credential with changed bytes at least one of these fails.
 func (c *Credential) Sound() error {
 	if c.Root == nil || len(c.Chain) == 0 {
 		return protocol.Errorf(protocol.Invalid, "no certificate")
@@ -47,7 +47,8 @@ func (c *Credential) linked() error {
 	return nil
 }
 
-// Check returns who the credential names, at a time; VerifyEver says of one that has ended.
+// Check returns the peer that the credential names, at a time; VerifyEver verifies one that has
+// ended.
 func (c *Credential) Check(clock *Clock) (Peer, error) {
 	if len(c.Chain) == 0 {
 		return Peer{}, protocol.Errorf(protocol.Denied, "no certificate")
@@ -55,12 +56,12 @@ func (c *Credential) Check(clock *Clock) (Peer, error) {
 	if err := fits(c.Chain[0], c.Key); err != nil {
 		return Peer{}, err
 	}
-	// Its own beginning has been reached, whatever the clock says.
-	return VerifyEver(c.Root, c.Chain, Client, latest(clock.Now(), c.Chain[0].NotBefore))
+	// A certificate has begun, even if the clock is behind.
+	return VerifyEver(c.Root, c.Chain, Client, clock.For(c.Chain[0]))
 }
 
 func (c *Credential) certificate() *tls.Certificate {
-	return &tls.Certificate{PrivateKey: c.Key, Leaf: c.Chain[0], Certificate: append(c.Raw(), c.Root.Raw)} // the root too, for who pins it
+	return &tls.Certificate{PrivateKey: c.Key, Leaf: c.Chain[0], Certificate: append(c.Raw(), c.Root.Raw)} // the root too, for peers that pin it
 }
 
 // Raw returns the certificates, its own first and without the root, in DER.
@@ -111,14 +112,14 @@ func (h *Holder) Revoked(key string) bool {
 
 var errNone = protocol.Errorf(protocol.Unavailable, "this machine has no certificate yet: it must be enrolled")
 
-// Peer returns who is at the other end of a connection, as its certificates say now.
+// Peer returns the peer at the other end of a connection, by its certificates at this moment.
 func (h *Holder) Peer(s tls.ConnectionState, as Role) (Peer, error) { return h.peer(s, as, Verify) }
 
 // Client is Peer for the client of a connection.
 func (h *Holder) Client(s tls.ConnectionState) (Peer, error) { return h.Peer(s, Client) }
 
-// Former is Peer for a client that is here to renew its certificate, and may be expired or withdrawn. Where its key was
-// revoked the error comes with who it is; one whose certificate does not count at all is nobody.
+// Former is Peer for a client that connects to renew its certificate, which may be expired or withdrawn. If its key was
+// revoked, the error comes with its name; a client whose certificate is not accepted at all gets the zero Peer.
 func (h *Holder) Former(s tls.ConnectionState) (Peer, error) {
 	p, err := h.verified(s, Client, VerifyEver)
 	if err != nil {
@@ -142,7 +143,7 @@ func (h *Holder) peer(s tls.ConnectionState, as Role, check verifier) (Peer, err
 	return p, nil
 }
 
-// verified is peer, whatever was revoked.
+// verified is peer without the check for revocation.
 func (h *Holder) verified(s tls.ConnectionState, as Role, check verifier) (Peer, error) {
 	c := h.current.Load()
 	if c == nil {
@@ -150,9 +151,7 @@ func (h *Holder) verified(s tls.ConnectionState, as Role, check verifier) (Peer,
 	}
 	now := h.clock.Now()
 	if len(s.PeerCertificates) > 0 {
-		// A certificate that has not begun means a clock that is late: who holds the certificate
-		// has it from an issuer of the fleet, to which it is verified.
-		now = latest(now, s.PeerCertificates[0].NotBefore)
+		now = h.clock.For(s.PeerCertificates[0])
 	}
 	return check(c.Root, s.PeerCertificates, as, now)
 }
@@ -161,17 +160,17 @@ func (h *Holder) verified(s tls.ConnectionState, as Role, check verifier) (Peer,
 type verifier func(root *x509.Certificate, chain []*x509.Certificate, as Role, now time.Time) (Peer, error)
 
 // Left is for how long the certificates of the peer of a connection last, counted from now: until the
-// first of them ends. Whoever measures the time from the handshake on goes right also where the
+// first of them ends. A caller that measures the time from the handshake on is right even if the
 // clock is set meanwhile.
 func (h *Holder) Left(s tls.ConnectionState) time.Duration {
 	if len(s.PeerCertificates) == 0 {
 		return 0
 	}
-	return EndOf(s.PeerCertificates).Sub(latest(h.clock.Now(), s.PeerCertificates[0].NotBefore))
+	return EndOf(s.PeerCertificates).Sub(h.clock.For(s.PeerCertificates[0]))
 }
 
-// Standing returns an error where a certificate of the peer of a connection was revoked, whatever
-// the time is.
+// Standing returns an error where a certificate of the peer of a connection was revoked, at any
+// time.
 func (h *Holder) Standing(s tls.ConnectionState) error { return h.standing(s.PeerCertificates) }
 
 // standing checks that no certificate of a chain was revoked.
@@ -181,7 +180,7 @@ func (h *Holder) standing(chain []*x509.Certificate) error {
 	}
 	own := h.current.Load()
 	for _, c := range chain {
-		if own != nil && c.Equal(own.Root) { // it comes with each chain, and nobody revokes it
+		if own != nil && c.Equal(own.Root) { // it comes with each chain, and is never revoked
 			continue
 		}
 		if h.Revoked(KeyName(c)) {
@@ -269,7 +268,7 @@ func (h *Holder) ClientTLS(want Name) *tls.Config {
 			if p.Name != want {
 				return protocol.Errorf(protocol.Denied, "the server is %s: want %s", p.Name.DNS(), want.DNS())
 			}
-			return h.clock.Raise(p.NotBefore)
+			return h.clock.Raise(s.PeerCertificates[0], h.current.Load().Root)
 		},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if c := h.current.Load(); c != nil {

@@ -2,10 +2,13 @@ package identity_test
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
@@ -20,7 +23,7 @@ func holder(t *testing.T, a *identity.Authority, n identity.Name, at time.Time) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := identity.NewHolder(identity.NewClock(func() time.Time { return at }, time.Time{}, nil))
+	h := identity.NewHolder(identity.NewClock(func() time.Time { return at }, identity.Floor{}, nil))
 	h.Set(&identity.Credential{Key: key, Chain: chain, Root: a.Root()})
 	return h
 }
@@ -85,7 +88,7 @@ func TestMutualTLS(t *testing.T) {
 		{"a node that expects another lo", holder(t, site, identity.OfNode("a", "n"), now), identity.OfLO("b"), false},
 		{"a node that expects the co", holder(t, site, identity.OfNode("a", "n"), now), identity.OfCO(), false},
 		{"a node of another fleet", holder(t, other, identity.OfNode("a", "n"), now), identity.OfLO("a"), false},
-		{"a node without a certificate", identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil)), identity.OfLO("a"), false},
+		{"a node without a certificate", identity.NewHolder(identity.NewClock(time.Now, identity.Floor{}, nil)), identity.OfLO("a"), false},
 		{"a node whose clock is in 1970", holder(t, site, identity.OfNode("a", "n"), time.Unix(0, 0)), identity.OfLO("a"), true},
 	} {
 		_, serverErr, clientErr := handshake(t, lo.ServerTLS(), c.client.ClientTLS(c.want))
@@ -97,7 +100,7 @@ func TestMutualTLS(t *testing.T) {
 	if _, serverErr, clientErr := handshake(t, holder(t, root, identity.OfLO("a"), time.Unix(0, 0)).ServerTLS(), client.ClientTLS(identity.OfLO("a"))); serverErr != nil || clientErr != nil {
 		t.Errorf("an lo whose clock is in 1970: server %v, client %v", serverErr, clientErr)
 	}
-	expired := identity.NewHolder(identity.NewClock(func() time.Time { return late }, time.Time{}, nil))
+	expired := identity.NewHolder(identity.NewClock(func() time.Time { return late }, identity.Floor{}, nil))
 	expired.Set(lo.Credential())
 	if _, _, err := handshake(t, expired.ServerTLS(), client.ClientTLS(identity.OfLO("a"))); err == nil {
 		t.Error("a client whose certificate has ended connected")
@@ -151,26 +154,60 @@ func TestRevocationMeetsResumption(t *testing.T) {
 	}
 }
 
+// TestClock raises the floor of a clock by certificates.
 func TestClock(t *testing.T) {
 	t.Parallel()
-	at, saved := time.Unix(0, 0), []time.Time{}
-	fail := error(nil)
-	c := identity.NewClock(func() time.Time { return at }, now, func(t time.Time) error { saved = append(saved, t); return fail })
-	if !c.Now().Equal(now) {
-		t.Errorf("now %s, want the floor", c.Now())
-	}
-	for _, t2 := range []time.Time{now.Add(-time.Hour), now.Add(time.Minute)} {
-		if err := c.Raise(t2); err != nil || len(saved) > 0 {
-			t.Errorf("raised to %s: %v, stored %v", t2, err, saved)
+	const day = 24 * time.Hour
+	synctest.Test(t, func(t *testing.T) {
+		root, key := identitytest.Root(t, now.Add(-time.Hour)), identitytest.Key(t)
+		cert := func(begin time.Time, generation uint32) *x509.Certificate {
+			root.SetGeneration(generation)
+			chain, err := root.Issue(identity.OfLO("a"), key.Public(), begin.Add(time.Hour)) // which is how far it is put back
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := identity.GenerationOf(chain[0]); got != generation {
+				t.Fatalf("a certificate is of generation %d, want %d", got, generation)
+			}
+			return chain[0]
 		}
-	}
-	later := now.Add(48 * time.Hour)
-	fail = errors.New("full")
-	if err := c.Raise(later); !errors.Is(err, fail) || !c.Now().Equal(later) {
-		t.Errorf("raised: %v, %s", err, c.Now())
-	}
-	at = later.Add(time.Hour)
-	if !c.Now().Equal(at) {
-		t.Errorf("above the floor: %s, want the clock", c.Now())
-	}
+		at, saved, fail := time.Unix(0, 0), []identity.Floor{}, error(nil)
+		c := identity.NewClock(func() time.Time { return at }, identity.Floor{Time: now}, func(f identity.Floor) error { saved = append(saved, f); return fail })
+		raise := func(what string, begin time.Time, generation uint32, want time.Time) {
+			t.Helper()
+			if err := c.Raise(cert(begin, generation), root.Root()); err != fail && len(saved) > 0 {
+				t.Errorf("%s: %v", what, err)
+			}
+			if got := c.Now(); !got.Equal(want) {
+				t.Errorf("%s: now %s, want %s", what, got, want)
+			}
+		}
+		raise("in 1970, a moment before the floor", now.Add(-time.Hour), 0, now)
+		raise("a moment just above", now.Add(time.Minute), 0, now)
+		if len(saved) > 0 {
+			t.Errorf("stored %v, want nothing for less than an hour", saved)
+		}
+		time.Sleep(3 * time.Hour)
+		raise("three hours later", now, 0, now.Add(3*time.Hour))
+		raise("years later", now.Add(3650*day), 0, now.Add(3650*day))
+		if c.For(cert(now, 0)).Before(now.Add(3650*day)) || !c.For(cert(now, 1)).Equal(now) {
+			t.Error("a certificate of the generation of the floor is not judged by that, or one of the next is")
+		}
+		raise("the next generation", now.Add(day), 1, now.Add(day))
+		raise("the generation before", now.Add(3650*day), 0, now.Add(day))
+		if want := []identity.Floor{{Time: now.Add(3650 * day)}, {Generation: 1, Time: now.Add(day)}}; !slices.EqualFunc(saved, want, func(a, b identity.Floor) bool { return a.Generation == b.Generation && a.Time.Equal(b.Time) }) {
+			t.Errorf("stored %v, want %v", saved, want)
+		}
+		at = now.Add(2 * day)
+		raise("a clock that can be right, years ahead", now.Add(3650*day), 1, at)
+		if got := c.Ahead(); got != 3648*day {
+			t.Errorf("%s ahead", got)
+		}
+		raise("ahead, of the next generation", now.Add(3650*day), 2, at)
+		fail = errors.New("full")
+		raise("a week ahead", now.Add(9*day), 1, now.Add(9*day))
+		if c.Ahead() != 0 {
+			t.Errorf("%s ahead", c.Ahead())
+		}
+	})
 }

@@ -120,7 +120,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// forged is a certificate that somebody with the key of a site's authority can make, past the
+// forged is a certificate that an attacker with the key of a site's authority can make, past the
 // checks of Issue.
 func forged(t *testing.T, parent *x509.Certificate, key crypto.Signer, edit func(c *x509.Certificate)) *x509.Certificate {
 	t.Helper()
@@ -141,8 +141,8 @@ func forged(t *testing.T, parent *x509.Certificate, key crypto.Signer, edit func
 	return out
 }
 
-// TestStolenSite checks that who has the key of a site's authority can be a node of that site
-// and nobody else, whatever it signs.
+// TestStolenSite checks that an owner of the key of a site's authority can be a node of that site
+// and nothing else.
 func TestStolenSite(t *testing.T) {
 	t.Parallel()
 	root := identitytest.Root(t, now)

@@ -1,11 +1,11 @@
-// Package identity says who the machines of Colony are. A machine has a name, which is one
-// DNS name in the subject alternative name of its certificate (RFC 5280, section 4.2.1.6);
-// the common name carries nothing. The CO's root issues the certificates of the CO, of each
-// site's LO, and of one authority for each site, which can name nodes of that site and
-// nothing else (name constraints, RFC 5280, section 4.2.1.10).
+// Package identity defines the names and certificates of Colony's machines. A machine has a name,
+// which is one DNS name in the subject alternative name of its certificate (RFC 5280, section
+// 4.2.1.6); the common name carries nothing. The CO's root issues the certificates of the CO, of
+// each site's LO, and of one authority for each site, which can name nodes of that site and nothing
+// else (name constraints, RFC 5280, section 4.2.1.10).
 //
-// Verify is the one place that decides whether a chain belongs to a machine. Keys are used
-// through crypto.Signer and are ECDSA P-256.
+// Verify is the one place that decides whether a chain belongs to a machine. Keys are used through
+// crypto.Signer and are ECDSA P-256.
 package identity
 
 import (
@@ -33,7 +33,7 @@ const (
 	EN                 // node of a site
 )
 
-// A Name is who a machine is. The zero value is nobody.
+// A Name is the name of a machine. The zero value names none.
 type Name struct {
 	Tier Tier
 	Site protocol.SiteID // empty for the CO

@@ -26,7 +26,7 @@ const (
 )
 
 // Proved reports whether a machine that was refused with the code had proved something, a token or a key.
-// Whoever proves nothing must not fill records.
+// A machine that has proved nothing must not fill records.
 func (c Code) Proved() bool {
 	return !slices.Contains([]Code{TokenUnknown, Pending, PendingFull, Rejected, Invalid, Unavailable}, c)
 }
@@ -59,9 +59,9 @@ func CodeOf(err error) Code {
 // A Claim is what a machine that has no certificate asks for.
 type Claim struct {
 	Token  string // id; empty: it has no token
-	Secret []byte
+	Secret []byte // secret of the join token
 	Name   Name   // whom it says to be
 	Key    string // SHA-256 of its public key in hex, see KeySum
-	Device string // its own serial number, as it says, where it has no token; it proves nothing
+	Device string // its serial number, where it has no token; it is not verified
 	Remote string // its address
 }

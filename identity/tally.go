@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// reportAgain is how long a refusal is only counted before it is reported once more, and mostReported how many
+// reportInterval is how long a refusal is only counted before it is reported once more, and mostReported how many
 // kinds of refusals are remembered: of more at a time none is reported.
 const (
-	reportAgain  = time.Hour
-	mostReported = 256
+	reportInterval = time.Hour
+	mostReported   = 256
 )
 
 // A Tally has refusals reported once an hour for each kind of them, with how many there were: a machine tries
@@ -34,13 +34,13 @@ func (t *Tally) Add(kind, reason string, now time.Time) (text string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.kinds[kind]
-	if r != nil && now.Sub(r.reported) < reportAgain {
+	if r != nil && now.Sub(r.reported) < reportInterval {
 		r.more++
 		return "", false
 	}
 	if r == nil {
 		if len(t.kinds) >= mostReported {
-			maps.DeleteFunc(t.kinds, func(_ string, r *refusals) bool { return now.Sub(r.reported) >= reportAgain })
+			maps.DeleteFunc(t.kinds, func(_ string, r *refusals) bool { return now.Sub(r.reported) >= reportInterval })
 		}
 		if len(t.kinds) >= mostReported {
 			return "", false

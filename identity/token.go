@@ -111,5 +111,5 @@ func (f Fingerprint) Pin(chain []*x509.Certificate) (*x509.Certificate, error) {
 			return c, nil
 		}
 	}
-	return nil, protocol.Errorf(protocol.Denied, "the server is not of the fleet of this machine: no certificate that it presents has the fingerprint of the join token, or of identity.root; it may be another fleet's, or somebody between")
+	return nil, protocol.Errorf(protocol.Denied, "the server is not of the fleet of this machine: no certificate that it presents has the fingerprint of the join token, or of identity.root; it may be another fleet's, or an attacker in between")
 }

@@ -22,7 +22,7 @@ type Peer struct {
 	// Expired says that its certificate has ended; only VerifyEver lets that pass.
 	Expired bool
 	// Withdrawn says that the key of an authority that signed for it was revoked; only Former lets
-	// that pass. Whoever has that key can have made the certificate: it proves nothing but the
+	// that pass. The owner of that key can have made the certificate: it proves nothing but the
 	// peer's own key.
 	Withdrawn bool
 }
@@ -32,13 +32,13 @@ type Role uint8
 
 // The roles.
 const (
-	Client Role = iota + 1
-	Server
+	Client Role = iota + 1 // the peer that connects
+	Server                 // the peer that accepts the connection
 )
 
-// Verify checks that a chain, the peer's own certificate first and the root left out or not,
-// belongs to a machine: signatures up to the root, times, usage, the constraints of each
-// authority, and that there is exactly one name of Colony in it. An error is of kind Denied
+// Verify checks that a chain belongs to a machine. The peer's own certificate is first; the root
+// may be left out. Verify checks the signatures up to the root, times, usage, the constraints of
+// each authority, and that there is exactly one name of Colony in it. An error is of kind Denied
 // and says what is wrong.
 func Verify(root *x509.Certificate, chain []*x509.Certificate, as Role, now time.Time) (Peer, error) {
 	return verify(root, chain, as, now, false)

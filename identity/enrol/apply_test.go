@@ -14,8 +14,8 @@ import (
 	"github.com/colonyfleet/colony/identity/store"
 )
 
-// TestApply asks without a token: of a server of another fleet nothing, of one that holds nobody and of one that does
-// until it approves the key.
+// TestApply asks without a token: of a server of another fleet nothing, of one that keeps no pending machines and of
+// one that does until it approves the key.
 func TestApply(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, identity.OfLO("plant1"), identity.EN)

@@ -105,8 +105,8 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestManyConnections checks that who opens connections without end gets a bounded number of
-// them, and that the next ones are served as those end.
+// TestManyConnections checks that a client that opens connections without end gets a bounded number
+// of them, and that the next ones are served as those end.
 func TestManyConnections(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, identity.OfCO(), identity.LO)

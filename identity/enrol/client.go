@@ -17,10 +17,10 @@ import (
 	"github.com/colonyfleet/colony/identity"
 )
 
-// A Machine is who asks, and where.
+// A Machine is the machine that asks, and where it asks.
 type Machine struct {
 	Name identity.Name
-	// Server is who answers: the CO for an LO, the LO of the site for a node.
+	// Server is the machine that answers: the CO for an LO, the LO of the site for a node.
 	Server identity.Name
 	// Addresses are host:port, tried in turn.
 	Addresses []string
@@ -31,7 +31,7 @@ type Machine struct {
 	Dial Dial
 }
 
-// A Dial opens a connection, as that of a net.Dialer.
+// A Dial opens a connection, as net.Dialer.DialContext does.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // An Issued is what a machine got.
@@ -52,8 +52,9 @@ func Join(ctx context.Context, m Machine, token identity.Token) (Issued, error) 
 }
 
 // Apply asks for a certificate without a token: the server must be of the fleet with this fingerprint, and
-// the key of the machine approved there. device is the serial number of the machine, for who approves it. The
-// error is an *identity.Refusal where the server said no, as it does while nobody has approved.
+// the key of the machine approved there. device is the serial number of the machine, for the person that
+// approves it. The error is an *identity.Refusal where the server refused, as it does until a person
+// approves.
 func Apply(ctx context.Context, m Machine, fleet identity.Fingerprint, device string) (Issued, error) {
 	return m.pinned(ctx, fleet, applyPath, question{Device: device})
 }
@@ -78,7 +79,7 @@ func (m Machine) pinned(ctx context.Context, fleet identity.Fingerprint, path st
 				err = fmt.Errorf("the server is %s: want %s", p.Name.DNS(), m.Server.DNS())
 			}
 			if err == nil {
-				err = m.Clock.Raise(p.NotBefore)
+				err = m.Clock.Raise(s.PeerCertificates[0], pinned)
 			}
 			root = pinned
 			return err

@@ -117,7 +117,7 @@ func newKept(t *testing.T, f *fleet) *kept {
 // start runs the keeper as a start of the LO does; k.stop ends it.
 func (k *kept) start(t *testing.T) {
 	t.Helper()
-	k.options.Holder = identity.NewHolder(identity.NewClock(k.f.now.now, time.Time{}, nil))
+	k.options.Holder = identity.NewHolder(identity.NewClock(k.f.now.now, identity.Floor{}, nil))
 	k.keeper = enrol.NewKeeper(k.options)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -20,12 +20,15 @@ import (
 
 // A Vault keeps keys and certificates; package store has one.
 type Vault interface {
+	// Key returns the key of that name, which it makes where there is none. A damaged one is an error.
 	Key(name string) (crypto.Signer, error)
+	// Load returns the credential of that name; fs.ErrNotExist where there is none.
 	Load(name string) (*identity.Credential, error)
+	// Save stores the certificates of that name in the place of those before, and its key where the stored one is another or damaged.
 	Save(name string, c *identity.Credential) error
 	// Repair sets aside what is damaged of that name, and returns it: it counts as not there.
 	Repair(name string) []*statefile.Damage
-	// SaveRefusal stores why the machine was refused last, for who looks at it; nil: it was not.
+	// SaveRefusal stores why the machine was refused last, for people; nil: it was not.
 	SaveRefusal(r *identity.Refusal) error
 }
 
@@ -38,7 +41,8 @@ type KeeperOptions struct {
 	// Fleet is the fingerprint of the fleet's root, with which a machine that has no token applies. Nil: it
 	// waits for a token.
 	Fleet *identity.Fingerprint
-	// Device is the serial number of the machine, for who approves it. Empty: it is not known.
+	// Device is the serial number of the machine, for the person that approves it. Empty: it is not
+	// known.
 	Device string
 	Vault  Vault
 	Holder *identity.Holder
@@ -92,7 +96,7 @@ func (k *Keeper) load() bool {
 		return false
 	}
 	k.o.Holder.Set(c)
-	if err := k.o.Holder.Clock().Raise(c.Chain[0].NotBefore); err != nil {
+	if err := k.o.Holder.Clock().Raise(c.Chain[0], c.Root); err != nil {
 		k.o.Logger.Warn("floor of the clock not stored", "err", err)
 	}
 	return true
@@ -117,27 +121,34 @@ func (k *Keeper) ready() bool {
 	if !k.authority() {
 		return true
 	}
-	_, err := k.Authority()
+	_, err := k.loadAuthority()
 	return err == nil
 }
 
 // Authority returns the stored authority of the site; fs.ErrNotExist before the LO is enrolled. Where it is
 // missing or damaged Run renews, which brings another one.
 func (k *Keeper) Authority() (*identity.Authority, error) {
-	c, err := k.o.Vault.Load(store.Issuer)
+	a, err := k.loadAuthority()
 	if err != nil {
 		k.early.Notify()
+	}
+	return a, err
+}
+
+func (k *Keeper) loadAuthority() (*identity.Authority, error) {
+	c, err := k.o.Vault.Load(store.Issuer)
+	if err != nil {
 		return nil, fmt.Errorf("authority of the site: %w", err)
 	}
 	return identity.OpenSite(c.Chain[0], c.Root, c.Key)
 }
 
 // WhenEnrolled returns a Dial that waits for the first certificate, or the end of its context,
-// before it dials: who connects with the certificate does so once there is one, and not at the
-// end of a wait between attempts that could not succeed. next nil is that of the system.
+// before it dials. So a client that needs the certificate connects as soon as there is one, and not
+// after the delay of failed attempts. next nil is that of the system.
 func (k *Keeper) WhenEnrolled(next Dial) Dial {
 	if next == nil {
-		next = (&net.Dialer{KeepAlive: -1}).DialContext // whoever dials has a keep-alive of its own
+		next = (&net.Dialer{KeepAlive: -1}).DialContext // the callers have a keep-alive of their own
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		for {
@@ -154,74 +165,67 @@ func (k *Keeper) WhenEnrolled(next Dial) Dial {
 	}
 }
 
-// The waits after a failure: those of a machine that may be one of thousands.
-var tryAgain = retry.Policy{Min: time.Second, Max: 30 * time.Second, Jitter: 0.5}
-
-// renewAgain are those of a renewal, from the first to the last: a certificate lasts for days when it is
-// due, and a machine that is not let in without it does not wait; see Refused.
-var renewAgain = retry.Policy{Min: time.Second, Max: 10 * time.Minute, Jitter: 0.5}
-
-// afterSuccess has the least times from a new certificate to the next renewal: one that is due at once,
-// by a clock that is ahead of the server's, is asked for less and less often.
-var afterSuccess = retry.Policy{Min: time.Minute, Max: 6 * time.Hour}
-
-// afterRefused is the least time between two renewals that Refused asks for.
-const afterRefused = 10 * time.Minute
-
 // Refused says that the upper tier does not let the machine in, maybe for its certificate: it has
 // ended by a clock that is ahead of this machine's, or that of an authority was revoked. Then a
-// renewal is tried before it is due. It does not wait.
+// renewal is tried before it is due: at once, and the more slowly the longer the machine is refused. It does not wait.
 func (k *Keeper) Refused() { k.early.Notify() }
 
 // Run joins and renews until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
-	tries := retry.Backoff{Policy: tryAgain}
-	dueAtOnce := 0      // certificates in a row
-	var asked time.Time // when a renewal was tried that was not due; zero: never
-	for ctx.Err() == nil {
+	var p pace
+	for {
 		c := k.o.Holder.Credential()
-		early := false
-		if c != nil {
-			if wait := untilRenewal(c, k.o.Holder.Clock().Now()); wait > 0 && k.ready() {
-				tries.Reset()
-				if early, _ = retry.SleepOr(ctx, wait, k.early.C()); !early || !asked.IsZero() && time.Since(asked) < afterRefused {
-					continue
-				}
-				asked = time.Now()
-			}
-		}
-		err := k.once(ctx, c)
-		k.saveRefusal(ctx, err)
-		if err == nil {
-			tries.Reset()
-			if now := k.o.Holder.Clock().Now(); untilRenewal(k.o.Holder.Credential(), now) > 0 {
-				dueAtOnce = 0
-			} else {
-				dueAtOnce++
-				k.o.Logger.WarnContext(ctx, "the new certificate is due for renewal at once: the clocks of this machine and of the server differ by weeks, set the one that is wrong", "machine", k.o.Name.String(), "now", now)
-			}
-			if retry.Sleep(ctx, afterSuccess.Min) != nil {
-				return
-			}
-			_, _ = retry.SleepOr(ctx, afterSuccess.Delay(max(dueAtOnce-1, 0), nil)-afterSuccess.Min, k.early.C()) // the loop asks ctx
-			continue
-		}
-		if early {
-			k.o.Logger.WarnContext(ctx, "the machine is refused, and a new certificate as well", "machine", k.o.Name.String(), "err", err)
-			continue
-		}
-		if tries.Policy = tryAgain; c != nil {
-			tries.Policy = renewAgain
-		}
-		wait := tries.Next()
-		if ctx.Err() == nil {
-			k.o.Logger.WarnContext(ctx, "no certificate yet, it is tried again", "machine", k.o.Name.String(), "renewal", c != nil, "retry_in", wait.String(), "err", err)
-		}
-		least := min(wait, tryAgain.Max)
-		if retry.Sleep(ctx, least) != nil {
+		refused, err := k.await(ctx, c, &p)
+		if err != nil {
 			return
 		}
-		_, _ = retry.SleepOr(ctx, wait-least, k.early.C()) // the loop asks ctx
+		err = k.once(ctx, c)
+		k.saveRefusal(ctx, err)
+		if err == nil {
+			now := k.o.Holder.Clock().Now()
+			p.succeeded(untilRenewal(k.o.Holder.Credential(), now) <= 0)
+			if p.atOnce > 0 {
+				k.o.Logger.WarnContext(ctx, "the new certificate is due for renewal at once: the clocks of this machine and of the server differ by weeks, set the one that is wrong", "machine", k.o.Name.String(), "now", now)
+			}
+			select {
+			case <-k.early.C(): // with the certificate of before
+			default:
+			}
+			continue
+		}
+		as := renewal
+		if c == nil || !k.ready() {
+			as = missing
+		}
+		p.failed(as)
+		if ctx.Err() == nil {
+			k.o.Logger.WarnContext(ctx, "no certificate yet, it is tried again", "machine", k.o.Name.String(), "renewal", c != nil, "refused", refused, "retry_in", p.wait.String(), "err", err)
+		}
+	}
+}
+
+// await returns when the next certificate is to be asked for, and whether that is because the machine is refused: the cause of
+// ctx where that ends first.
+func (k *Keeper) await(ctx context.Context, c *identity.Credential, p *pace) (refused bool, err error) {
+	for {
+		wait, whole := p.leftOfDue(), c != nil && k.ready()
+		if whole {
+			wait = max(wait, untilRenewal(c, k.o.Holder.Clock().Now()))
+		}
+		if wait <= 0 || !whole {
+			return false, retry.Sleep(ctx, wait)
+		}
+		if refused, err = retry.SleepOr(ctx, wait, k.early.C()); err != nil {
+			return false, err
+		}
+		if !refused {
+			continue
+		}
+		for p.refuse(); ; p.refuse() {
+			if woken, err := retry.SleepOr(ctx, p.left(), k.early.C()); !woken {
+				return true, err
+			}
+		}
 	}
 }
 
@@ -243,11 +247,14 @@ func (k *Keeper) saveRefusal(ctx context.Context, err error) {
 	k.refusal = &code
 }
 
-// untilRenewal is how long to wait before a certificate is renewed, at two thirds of its life
-// and up to a tenth of that later, by its serial number, which is random; at most a day, as
-// the clock may be set meanwhile.
+// untilRenewal is how long to wait before a certificate is renewed: until two thirds of its life,
+// and up to a tenth of its life later, by its serial number, which is random. It is at most a day,
+// as the clock may be set meanwhile. A certificate that begins too far ahead is renewed at once.
 func untilRenewal(c *identity.Credential, now time.Time) time.Duration {
 	leaf := c.Chain[0]
+	if leaf.NotBefore.After(now.Add(identity.Farthest)) { // the issuer's clock was ahead
+		return 0
+	}
 	life := identity.EndOf(c.Chain).Sub(leaf.NotBefore)
 	jitter := life * 2 / 30 / 256 * time.Duration(leaf.SerialNumber.Uint64()&0xff)
 	due := leaf.NotBefore.Add(life*2/3 + jitter)

@@ -23,7 +23,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A Registrar decides who is a machine of the fleet. Its errors are a *Refusal where the
+// A Registrar decides which machines belong to the fleet. Its errors are a *Refusal where the
 // machine is at fault; others are logged, and the machine tries again. Its methods are called
 // concurrently.
 type Registrar interface {
@@ -36,7 +36,7 @@ type Registrar interface {
 	// Issued records a certificate before the machine has it. A machine that is not enrolled with
 	// the certificate's key any more is refused, and gets nothing.
 	Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error
-	// Refused is called for each refusal. n is whom the machine said to be, and may be nobody's
+	// Refused is called for each refusal. n is the name that the machine gave, and may be no valid
 	// name.
 	Refused(ctx context.Context, n identity.Name, remote string, r *identity.Refusal)
 }
@@ -57,7 +57,7 @@ type ServerOptions struct {
 	Logger    *slog.Logger
 }
 
-// What whoever reaches the port can take up, as nobody has to prove anything for it.
+// The resources that any client of the port can use, as it needs no certificate.
 const (
 	maxConns = 256              // open at a time; others wait in the system's queue
 	bodyWait = 10 * time.Second // for the whole of a question, from its header on
@@ -119,7 +119,7 @@ func (s *Server) serve(decide decide) http.HandlerFunc {
 			if !ok {
 				s.o.Logger.ErrorContext(r.Context(), "machine not enrolled, it will try again", "machine", n.String(), "remote", from.remote, "err", err)
 				refusal = identity.Refuse(identity.Unavailable, "try again later; the log of the server says why")
-			} else if refusal.Code != identity.Pending { // it asks again and again, until somebody decides
+			} else if refusal.Code != identity.Pending { // the machine asks again until a person decides
 				s.o.Logger.WarnContext(r.Context(), "machine refused", "machine", n.String(), "remote", from.remote, "code", string(refusal.Code), "err", refusal.Message)
 			}
 			s.o.Registrar.Refused(r.Context(), n, from.remote, refusal)

@@ -1,5 +1,5 @@
-// Package https carries HTTP between machines of the fleet by mutual TLS 1.3: what a tier has for the machines of the
-// tier below, and nobody else, such as images.
+// Package https carries HTTP between machines of the fleet by mutual TLS 1.3: what a tier serves to the machines of
+// the tier below alone, such as images.
 package https
 
 import (
@@ -30,9 +30,9 @@ type ServerOptions struct {
 	Logger    *slog.Logger
 }
 
-// Start serves at l until the result is stopped, which closes l. A machine is asked who it is at each request, and
-// an answer that is under way ends soon after its key was revoked. fail is called, on another goroutine, if the
-// server ends by itself.
+// Start serves at l until the result is stopped, which closes l. Each request is authenticated, and an answer that
+// is under way ends soon after the client's key was revoked. fail is called, on another goroutine, if the server
+// ends by itself.
 func Start(l net.Listener, o ServerOptions, fail func(error)) *httpserver.Server {
 	server := httpserver.New(guard(o), httpserver.Limits{TLSFailed: o.TLSFailed}, o.Logger)
 	return httpserver.Start(tls.NewListener(httpserver.Bound(l), o.Holder.ServerTLS()), server, fail)
@@ -58,7 +58,7 @@ func guard(o ServerOptions) http.Handler {
 	})
 }
 
-// checked is an answer that ends when the key of who gets it is revoked.
+// checked is an answer that ends when the client's key is revoked.
 type checked struct {
 	http.ResponseWriter
 	tls     *tls.ConnectionState
@@ -80,11 +80,11 @@ func (c *checked) Write(b []byte) (int, error) {
 
 // ClientOptions are what a client needs. All but Holder and Dial are required.
 type ClientOptions struct {
-	// Base is the URL that will be asked, and Key where the configuration says so.
+	// Base is the URL of the requests, and Key is its key in the configuration.
 	Base, Key string
-	// Holder proves who asks. Nil: nothing does.
+	// Holder has the certificate of this machine. Nil: it has none.
 	Holder *identity.Holder
-	// Server is who is asked, wherever it is reached.
+	// Server is the name of the machine to ask, independent of its address.
 	Server identity.Name
 	Dial   enrol.Dial // nil: that of the system
 	Logger *slog.Logger
@@ -113,7 +113,7 @@ func NewClient(o ClientOptions) *http.Client {
 	case o.Holder != nil && strings.HasPrefix(o.Base, "https://"):
 		t.TLSClientConfig = o.Holder.ClientTLS(o.Server)
 	case o.Holder != nil && o.Base != "":
-		o.Logger.Warn("development mode: specifications and images are fetched without TLS, from whoever answers; set "+o.Key+" to the https:// URL of the address where they are served to machines (key identity.http there)", "url", o.Base)
+		o.Logger.Warn("development mode: specifications and images are fetched without TLS, from any server at the address; set "+o.Key+" to the https:// URL of the address where they are served to machines (key identity.http there)", "url", o.Base)
 		fallthrough
 	default:
 		t.Proxy = http.ProxyFromEnvironment

@@ -68,7 +68,7 @@ func client(t *testing.T, base string, h *identity.Holder, server identity.Name)
 	return c
 }
 
-// TestWhoIsLetIn asks the LO of a site for its images as who may and as who may not.
+// TestWhoIsLetIn asks the LO of a site for its images with and without the right to.
 func TestWhoIsLetIn(t *testing.T) {
 	t.Parallel()
 	ours, theirs := newFleet(t), newFleet(t)
@@ -88,7 +88,7 @@ func TestWhoIsLetIn(t *testing.T) {
 		"the CO":               {ours.holder(identity.OfCO()), lo, "is not let in"},
 		"of another fleet":     {theirs.holder(identity.OfNode("plant", "n1")), lo, "error"},
 		"asks somebody else":   {ours.holder(identity.OfNode("plant", "n1")), identity.OfLO("other"), "error"},
-		"without certificate":  {identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil)), lo, "error"},
+		"without certificate":  {identity.NewHolder(identity.NewClock(time.Now, identity.Floor{}, nil)), lo, "error"},
 		"nobody":               {nil, lo, "error"},
 	} {
 		got := "error"

@@ -59,7 +59,7 @@ func Issue(t testing.TB, by, root *identity.Authority, n identity.Name, at time.
 // Holder returns a holder of a certificate that begins now, by the clock of the system.
 func Holder(t testing.TB, by, root *identity.Authority, n identity.Name) *identity.Holder {
 	t.Helper()
-	h := identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil))
+	h := identity.NewHolder(identity.NewClock(time.Now, identity.Floor{}, nil))
 	h.Set(Issue(t, by, root, n, time.Now()))
 	return h
 }

@@ -1,6 +1,6 @@
 // Package revocation keeps the list of keys of machines that were revoked, as an LO or a node has it
-// from the CO: on disk, checked, and never an earlier one than before. It does not say what
-// becomes of connections: who owns them learns of each change.
+// from the CO: on disk, checked, and never an earlier one than before. It does not act on
+// connections: their owners learn of each change.
 package revocation
 
 import (
@@ -30,8 +30,8 @@ const Role = "identity/revocations"
 // Options are what a List needs. All are required, but for Root and Refused.
 type Options struct {
 	Site protocol.SiteID
-	// Root is the root key of the CO's key sets. Nil: signatures are not checked, and whoever reaches
-	// the topic of the list can revoke.
+	// Root is the root key of the CO's key sets. Nil: signatures are not checked, and every client
+	// that reaches the topic of the list can revoke.
 	Root ed25519.PublicKey
 	Disk disk.FS
 	Dir  string
@@ -212,13 +212,13 @@ func (l *List) Payload() []byte {
 	return l.payload
 }
 
-// publishAgain are the waits after a list that could not be published.
-var publishAgain = retry.Policy{Min: time.Second, Max: 30 * time.Second}
+// publishRetry are the waits after a list that could not be published.
+var publishRetry = retry.Policy{Min: time.Second, Max: 30 * time.Second}
 
 // HandOn publishes the encoded SiteRevocations in force, and each one that takes its place, until ctx ends; what
 // could not be published is tried again. One goroutine at a time runs it.
 func (l *List) HandOn(ctx context.Context, publish func(ctx context.Context, payload []byte) error) {
-	tries := retry.Backoff{Policy: publishAgain}
+	tries := retry.Backoff{Policy: publishRetry}
 	var last []byte
 	for ctx.Err() == nil {
 		payload := l.Payload()

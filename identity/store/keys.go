@@ -146,7 +146,7 @@ func encodeKey(k crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: der}), nil
 }
 
-// encodeWrapped writes a key in a TPM: wrapped, and its public half, for who looks at it without the TPM.
+// encodeWrapped writes a key in a TPM: wrapped, and with its public half, for tools without the TPM.
 func encodeWrapped(k *tpm.Key) ([]byte, error) {
 	wrapped, err := k.Wrapped()
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/colonyfleet/colony/internal/statefile"
 )
 
-// Repair sets aside what is damaged of a key and its certificates, and of the floor of the clock, and
-// returns what it was: it counts as not there from then on, and the machine enrols anew. Certificates
-// go with their key, of which alone they are of use; a key that is right stays, so that the machine is
-// known by it. An LO whose own key is missing loses the authority of its site with it: whoever takes the place
-// of a machine has both revoked. The root is nobody's to make anew, and stays as it is.
+// Repair sets aside the damaged files of a key and its certificates, and of the floor of the clock, and
+// returns them: they count as absent from then on, and the machine enrols anew. Certificates are set aside
+// with their key, without which they are useless; an intact key stays, so that the machine is known by it. If
+// an LO's own key is missing, the authority of its site is set aside, too: when a machine is replaced, both
+// are revoked. The root cannot be made anew, and stays as it is.
 func (s *Store) Repair(name string) (found []*statefile.Damage) {
 	if name == Root {
 		return nil

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/identitytest"
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -49,7 +50,7 @@ func stored(t *testing.T, dir string) map[string][]byte {
 		t.Fatal(err)
 	}
 	issuer.Chain = append(issuer.Chain, cert)
-	if err := errors.Join(s.Save(store.Machine, machine), s.Save(store.Issuer, issuer), s.Clock(time.Now).Raise(now)); err != nil {
+	if err := errors.Join(s.Save(store.Machine, machine), s.Save(store.Issuer, issuer), s.Clock(time.Now).Raise(machine.Chain[0], root.Root())); err != nil {
 		t.Fatal(err)
 	}
 	files := map[string][]byte{}
@@ -89,7 +90,7 @@ func opened(t *testing.T, d disk.FS) *store.Store {
 }
 
 // floorOf is where the clock of a store begins to count.
-func floorOf(s *store.Store) time.Time { return s.Clock(func() time.Time { return time.Time{} }).Now() }
+func floorOf(s *store.Store) time.Time { return s.Floor().Time }
 
 // repaired repairs all that an LO keeps, and returns which files were found damaged.
 func repaired(s *store.Store) (names []string) {
@@ -137,7 +138,7 @@ func TestEveryDamage(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
-		if floor := floorOf(s); !floor.Equal(now) && !floor.IsZero() {
+		if floor := floorOf(s); !floor.Equal(before[store.Machine].Chain[0].NotBefore) && !floor.IsZero() {
 			t.Fatalf("%s: the clock counts from %s on", what, floor)
 		}
 		if again := repaired(s); len(again) > 0 {
@@ -225,7 +226,7 @@ func TestRepairKeepsTheKey(t *testing.T) {
 	}
 }
 
-// TestRepairLeavesTheRoot checks that a damaged root stays where it is: nobody makes another one of it.
+// TestRepairLeavesTheRoot checks that a damaged root stays where it is: no other one is made.
 func TestRepairLeavesTheRoot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -270,7 +271,8 @@ func TestLaterFloor(t *testing.T) {
 	if found := repaired(s); len(found) > 0 || !floorOf(s).IsZero() {
 		t.Errorf("%q are damaged, the floor is %s", found, floorOf(s))
 	}
-	if err := s.Clock(time.Now).Raise(now); err == nil || !strings.Contains(err.Error(), "format 99") {
+	root := identitytest.Root(t, now)
+	if err := s.Clock(time.Now).Raise(root.Root(), root.Root()); err == nil || !strings.Contains(err.Error(), "format 99") {
 		t.Errorf("raise over the floor of a later release: %v", err)
 	}
 	if raw, err := disk.ReadFile(d, filepath.Join(at, "clock.floor")); err != nil || !bytes.Equal(raw, later) {

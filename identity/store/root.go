@@ -36,7 +36,7 @@ func (s *Store) InitRoot(now time.Time) (a *identity.Authority, made bool, err e
 	return a, true, s.Save(Root, &identity.Credential{Key: key, Root: a.Root()})
 }
 
-// ExportRoot returns the root's certificate and its key as PEM: whoever has it can be every
+// ExportRoot returns the root's certificate and its key as PEM: its owner can impersonate every
 // machine of the fleet.
 func (s *Store) ExportRoot() ([]byte, error) {
 	if _, err := s.OpenRoot(); err != nil {
@@ -134,5 +134,5 @@ func parseRoot(raw []byte) (*x509.Certificate, crypto.Signer, error) {
 			return c, signer, nil
 		}
 	}
-	return certs[0], signer, nil // who opens it says that they do not fit
+	return certs[0], signer, nil // the caller reports that they do not fit
 }

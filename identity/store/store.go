@@ -1,12 +1,10 @@
-// Package store keeps the keys and certificates of a machine, and the floor of its clock, in
-// a directory: files that only their owner reads, each replaced whole. A key is made here
-// and never leaves the directory, or it is made in a TPM and never leaves that: then the directory has what the TPM
-// has wrapped.
+// Package store keeps the keys and certificates of a machine, and the floor of its clock, in a directory: files
+// that only their owner reads, each replaced whole. A key is made here and never leaves the directory. Or it is
+// made in a TPM and never leaves the TPM: then the directory has the wrapped key.
 //
-// Keys and certificates are PEM, as other tools read it, and are checked in place of a
-// checksum: a file counts where it is what would be written for what it says, the key fits the
-// certificate, and each certificate is signed by the one above it. What is damaged does not
-// count; Repair sets it aside.
+// Keys and certificates are PEM, as other tools read it, and are checked in place of a checksum: a file is valid
+// if encoding its content again gives the same bytes, the key fits the certificate, and each certificate is signed
+// by the one above it. A damaged file is ignored; Repair sets it aside.
 package store
 
 import (
@@ -19,6 +17,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
@@ -42,7 +42,7 @@ const (
 
 // The names of what a Store keeps.
 const (
-	Machine = "machine" // who the machine is
+	Machine = "machine" // the machine's own
 	Issuer  = "issuer"  // the authority of a site, at its LO
 	Root    = "root"    // the root of the fleet, at the CO
 )
@@ -71,7 +71,7 @@ func Open(d disk.FS, dir string) (*Store, error) {
 	return s, nil
 }
 
-// At returns the store of a directory without making or cleaning that: for who only looks. Nil is
+// At returns the store of a directory without making or cleaning that: for readers alone. Nil is
 // the file system of the machine.
 func At(d disk.FS, dir string) *Store { return &Store{disk: disk.Or(d), dir: dir} }
 
@@ -157,13 +157,13 @@ func (s *Store) Clock(now func() time.Time) *identity.Clock {
 	floor, err := s.readFloor()
 	later, _ := errors.AsType[*statefile.NewerError](err)
 	if err != nil {
-		floor = time.Time{}
+		floor = identity.Floor{}
 	}
-	return identity.NewClock(now, floor, func(t time.Time) error {
+	return identity.NewClock(now, floor, func(f identity.Floor) error {
 		if later != nil { // it is left to the release that reads it
 			return fmt.Errorf("floor of the clock %s: %w", s.path(floorFile), later)
 		}
-		return s.floor().Save([]byte(t.UTC().Format(time.RFC3339)))
+		return s.floor().Save(formatFloor(f))
 	})
 }
 
@@ -171,23 +171,52 @@ func (s *Store) floor() statefile.File {
 	return statefile.File{Disk: s.disk, Path: s.path(floorFile), Identity: statefile.Identity{Role: "identity/clock"}}
 }
 
+// Floor is the floor that was stored; the zero Floor where there is none, or its file is damaged. It changes nothing.
+func (s *Store) Floor() identity.Floor {
+	f, err := s.readFloor()
+	if err != nil {
+		return identity.Floor{}
+	}
+	return f
+}
+
 // readFloor reads the floor and changes nothing. The files of before had no header.
-func (s *Store) readFloor() (time.Time, error) {
+func (s *Store) readFloor() (identity.Floor, error) {
 	raw, err := s.read(s.path(floorFile))
 	if err != nil {
-		return time.Time{}, err
+		return identity.Floor{}, err
 	}
 	content, plain, err := s.floor().Unseal(raw)
 	if plain {
 		content, err = raw, nil
 	}
 	if err != nil {
-		return time.Time{}, err
+		return identity.Floor{}, err
 	}
 	return parseFloor(content)
 }
 
-func parseFloor(content []byte) (time.Time, error) { return time.Parse(time.RFC3339, string(content)) }
+// formatFloor writes the time, and the generation behind it where there is one: earlier releases read the time alone.
+func formatFloor(f identity.Floor) []byte {
+	b := f.Time.UTC().AppendFormat(nil, time.RFC3339)
+	if f.Generation > 0 {
+		b = strconv.AppendUint(append(b, ' '), uint64(f.Generation), 10)
+	}
+	return b
+}
+
+func parseFloor(content []byte) (f identity.Floor, err error) {
+	at, generation, numbered := strings.Cut(string(content), " ")
+	if numbered {
+		n, err := strconv.ParseUint(generation, 10, 32)
+		if err != nil {
+			return identity.Floor{}, err
+		}
+		f.Generation = uint32(n)
+	}
+	f.Time, err = time.Parse(time.RFC3339, at)
+	return f, err
+}
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 

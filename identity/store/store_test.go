@@ -52,7 +52,7 @@ func TestCredential(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := c.Check(identity.NewClock(func() time.Time { return time.Unix(0, 0) }, time.Time{}, nil))
+	p, err := c.Check(identity.NewClock(func() time.Time { return time.Unix(0, 0) }, identity.Floor{}, nil))
 	if err != nil || p.Name != identity.OfNode("a", "n") {
 		t.Errorf("what was stored: %+v, %v", p, err)
 	}
@@ -213,10 +213,18 @@ func TestFloor(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	broken := func() time.Time { return time.Unix(0, 0) }
-	if err := open(t, dir).Clock(broken).Raise(now); err != nil {
-		t.Fatal(err)
-	}
-	if got := open(t, dir).Clock(broken).Now(); !got.Equal(now) {
-		t.Errorf("after a restart it is %s, want the floor %s", got, now)
+	root := identitytest.Root(t, now.Add(-time.Hour))
+	for _, generation := range []uint32{0, 3} {
+		root.SetGeneration(generation)
+		leaf := identitytest.Issue(t, root, root, identity.OfLO("a"), now.Add(time.Duration(generation)*24*time.Hour)).Chain[0]
+		if err := open(t, dir).Clock(broken).Raise(leaf, root.Root()); err != nil {
+			t.Fatal(err)
+		}
+		if got := open(t, dir).Floor(); got.Generation != generation || !got.Time.Equal(leaf.NotBefore) {
+			t.Errorf("after a restart it is %v, want the beginning %s of generation %d", got, leaf.NotBefore, generation)
+		}
+		if got := open(t, dir).Clock(broken).Now(); got.Before(leaf.NotBefore) {
+			t.Errorf("after a restart it is %s, want the floor %s", got, leaf.NotBefore)
+		}
 	}
 }

@@ -1,10 +1,10 @@
-// Package tpm keeps keys in a TPM 2.0: ECDSA P-256, made in it, which never leave it. What is on the disk in the place
-// of such a key is the key wrapped by the TPM: only the TPM that made it can use it, and not once it
-// was cleared. Nothing is stored in the TPM, so that it holds any number of keys.
+// Package tpm keeps keys in a TPM 2.0: ECDSA P-256, made in it, which never leave it. On the disk there is only the key wrapped
+// by the TPM. Only the TPM that made it can use it, and no longer after the TPM was cleared. Nothing is stored in the TPM, so
+// that it holds any number of keys.
 //
-// A wrapped key is a TPMKey in DER (TSS2 PRIVATE KEY, as OpenSSL's provider tpm2 reads it; draft-bottomley-tpm2-keys),
-// under the storage root key of the owner hierarchy by the TCG's template for P-256 (TPM 2.0 Provisioning
-// Guidance, section 7.5.1), which a TPM makes anew, and the same, until it is cleared. The owner hierarchy must have no password.
+// A wrapped key is a TPMKey in DER (TSS2 PRIVATE KEY, as OpenSSL's provider tpm2 reads it; draft-bottomley-tpm2-keys), under the
+// storage root key of the owner hierarchy by the TCG's template for P-256 (TPM 2.0 Provisioning Guidance, section 7.5.1). Until
+// it is cleared, a TPM makes the same storage root key each time. The owner hierarchy must have no password.
 package tpm
 
 import (
@@ -105,7 +105,7 @@ func (m *Module) Open(wrapped []byte) (*Key, error) {
 	return k, nil
 }
 
-// foreign reports whether a TPM has said of a wrapped key that it is not its own: its answer to TPM2_Load is about one of
+// foreign reports whether a TPM has rejected a wrapped key as not its own: its answer to TPM2_Load is then about one of
 // the two parameters, which are the halves of the key (TPM 2.0 Library, part 3, section 12.2).
 func foreign(err error) bool {
 	answer, ok := errors.AsType[tpm2.TPMFmt1Error](err)
