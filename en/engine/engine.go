@@ -27,12 +27,11 @@ type Engine interface {
 	// may be nil, is called on one goroutine and never after Pull returned.
 	Pull(ctx context.Context, ref string, report func(Progress)) error
 
-	// Start makes c run: it creates the container if it is not there, and starts
-	// it if it does not run; a start after an exit counts as a restart. It returns
-	// at once with nil if the container runs already with the same Digest, but for a
-	// record of its network that was lost, which is made anew. A
-	// container of another Digest is an error of kind protocol.Conflict: Remove
-	// it first. The image must have been pulled.
+	// Start makes c run: it creates the container if there is none, and starts the container if it
+	// does not run; a start after an exit counts as a restart. If the container runs already with
+	// the same Digest, Start returns nil at once; only a lost record of its network is then made
+	// anew. A container of another Digest is an error of kind protocol.Conflict: Remove it first.
+	// The image must have been pulled.
 	Start(ctx context.Context, c Container) error
 
 	// Stop ends a container: it sends the image's stop signal, waits for grace,
@@ -116,6 +115,10 @@ type Container struct {
 	// exists is the wanted one.
 	Digest protocol.Digest
 
+	// Site is the position of the site's desired state that the version is of. It is no part of the
+	// identity: a container that exists has that of the Start that made it.
+	Site protocol.Position
+
 	Spec protocol.Container
 }
 
@@ -160,7 +163,7 @@ const (
 	// Created is a container without a process, whose process, if it ever had one,
 	// left no exit code: it was never started, or the machine went down.
 	Created State = "created"
-	Running State = "running"
+	Running State = "running" // its process runs
 	// Exited is a container whose process ended; it stays so over reboots.
 	Exited State = "exited"
 )
@@ -170,7 +173,9 @@ type Status struct {
 	ID     ID
 	Digest protocol.Digest // as given to Start
 	Image  string          // as given to Start
-	State  State
+	// Site is as given to the Start that made the container. Zero: it is not known, as of an agent before 0.3.0.
+	Site  protocol.Position
+	State State
 
 	// ExitCode and ExitedAt are set in Exited. A process that died of a signal
 	// has the exit code 128 + signal.

@@ -5,12 +5,11 @@ import (
 	"io"
 )
 
-// Programs runs programs in containers for somebody who is at them. All methods may be called concurrently.
+// Programs runs programs in containers for a person who uses them. All methods may be called concurrently.
 type Programs interface {
-	// Open starts a program in a running container. It ends with ctx: it is hung up (SIGHUP), and killed where it goes on. A
-	// container that does not run, or is not there, is an error of kind protocol.NotFound; a program that cannot
-	// be started one with the code protocol.StartFailed. Nothing of a program is left that an agent did not see end: the first Sweep
-	// of the next one ends it.
+	// Open starts a program in a running container. The program ends with ctx: Open sends SIGHUP to it and to all its children, and kills those that go
+	// on. A container that does not run, or does not exist, is an error of kind protocol.NotFound; a program that cannot be started is an error with the
+	// code protocol.StartFailed. The first Sweep of an agent ends the programs that an earlier agent left.
 	Open(ctx context.Context, id ID, p Program) (Process, error)
 }
 

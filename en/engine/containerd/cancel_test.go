@@ -87,6 +87,50 @@ func (c cancelling) List(ctx context.Context) (out []engine.Status, err error) {
 	return out, err
 }
 
+func (c cancelling) Pull(ctx context.Context, ref string, report func(engine.Progress)) error {
+	return c.each(ctx, func(ctx context.Context) error { return c.Engine.Pull(ctx, ref, report) })
+}
+
+func (c cancelling) Exec(ctx context.Context, id engine.ID, command []string) (out engine.ExecResult, err error) {
+	err = c.each(ctx, func(ctx context.Context) (err error) {
+		out, err = c.Engine.Exec(ctx, id, command)
+		return err
+	})
+	return out, err
+}
+
+func (c cancelling) Info(ctx context.Context) (out engine.Info, err error) {
+	err = c.each(ctx, func(ctx context.Context) (err error) {
+		out, err = c.Engine.Info(ctx)
+		return err
+	})
+	return out, err
+}
+
+func (c cancelling) Vacant(ctx context.Context, d protocol.DeploymentName, ports []protocol.Port) error {
+	return c.each(ctx, func(ctx context.Context) error { return c.Engine.Vacant(ctx, d, ports) })
+}
+
+func (c cancelling) Volumes(ctx context.Context) (out []engine.Volume, err error) {
+	err = c.each(ctx, func(ctx context.Context) (err error) {
+		out, err = c.Engine.Volumes(ctx)
+		return err
+	})
+	return out, err
+}
+
+func (c cancelling) VolumeBytes(ctx context.Context, v engine.Volume) (n uint64, err error) {
+	err = c.each(ctx, func(ctx context.Context) (err error) {
+		n, err = c.Engine.VolumeBytes(ctx, v)
+		return err
+	})
+	return n, err
+}
+
+func (c cancelling) RemoveVolume(ctx context.Context, v engine.Volume) error {
+	return c.each(ctx, func(ctx context.Context) error { return c.Engine.RemoveVolume(ctx, v) })
+}
+
 // The engine does all that the suite asks for when each of its calls of containerd
 // is cancelled once.
 func TestExerciseCancelled(t *testing.T) {
@@ -99,8 +143,8 @@ func TestExerciseCancelled(t *testing.T) {
 	})
 }
 
-// TestRapidEdits changes its mind in the middle of everything, as one who edits a
-// deployment several times a second; now and then the daemon is killed.
+// TestRapidEdits changes its mind in the middle of everything, as a person that edits a deployment
+// several times a second; now and then the daemon is killed.
 func TestRapidEdits(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/internal/containerdtest"
 	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/hostkernel"
@@ -43,7 +44,7 @@ func TestLimits(t *testing.T) {
 	c := r.container("wait")
 	c.Spec.Limits = protocol.Limits{NanoCPUs: 250_000_000, MemoryBytes: 64 << 20, Pids: 40}
 	r.run(t, c)
-	k := key(c.ID)
+	k := marks.Key(c.ID)
 	if got := limit(t, r, k, "memory.limit_in_bytes", "memory.max"); got != "67108864" {
 		t.Errorf("memory limit %s", got)
 	}
@@ -74,7 +75,7 @@ func TestMounts(t *testing.T) {
 	if got := r.output(t, c, "cat", "/data/seed", "/shared/note", "/etc/app/config.ini"); got != "seed\nfrom the nodeanswer=42\n" {
 		t.Errorf("mounted files hold %q", got)
 	}
-	info, err := os.Stat(filepath.Join(r.dir(key(c.ID)), "files", "3"))
+	info, err := os.Stat(filepath.Join(r.dir(marks.Key(c.ID)), "files", "3"))
 	if err != nil || info.Mode().Perm() != 0o400 {
 		t.Errorf("mode of the file: %v %v", info, err)
 	}
@@ -243,7 +244,7 @@ func TestHalfDone(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	c := r.container("wait")
-	k := key(c.ID)
+	k := marks.Key(c.ID)
 	r.run(t, c)
 	ctx := r.in(t.Context())
 	for name, cut := range map[string]func() error{
@@ -358,7 +359,7 @@ func TestHaltOfSlowContainers(t *testing.T) {
 	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	for _, c := range all {
-		for tick := time.NewTicker(20 * time.Millisecond); r.reason(key(c.ID)) != "asked to stop"; {
+		for tick := time.NewTicker(20 * time.Millisecond); r.reason(marks.Key(c.ID)) != "asked to stop"; {
 			select {
 			case <-tick.C:
 			case <-deadline.C:
@@ -424,8 +425,8 @@ func TestRottenNetworks(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].State != engine.Running || all[0].IP == "" {
 		t.Fatalf("listed %+v %v, want it running with an address", all, err)
 	}
-	if b, err := os.ReadFile(filepath.Join(folder, all[0].IP)); err != nil || !strings.HasPrefix(string(b), key(c.ID)) {
-		t.Errorf("the address is noted for %q (%v), want %s", b, err, key(c.ID))
+	if b, err := os.ReadFile(filepath.Join(folder, all[0].IP)); err != nil || !strings.HasPrefix(string(b), marks.Key(c.ID)) {
+		t.Errorf("the address is noted for %q (%v), want %s", b, err, marks.Key(c.ID))
 	}
 	rot()
 	if err := r.Halt(t.Context()); err != nil {
@@ -459,7 +460,7 @@ func TestShimKilled(t *testing.T) {
 	c := r.container("wait")
 	r.run(t, c)
 	ctx := r.in(t.Context())
-	ctr, err := r.client.LoadContainer(ctx, key(c.ID))
+	ctr, err := r.client.LoadContainer(ctx, marks.Key(c.ID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -516,7 +517,7 @@ func TestLimitsAreVisibleInside(t *testing.T) {
 		t.Errorf("the container sees the memory limit %q", got)
 	}
 	if hostkernel.BoundsSwap() {
-		if got := limit(t, r, key(c.ID), "memory.memsw.limit_in_bytes", "memory.swap.max"); got != swap {
+		if got := limit(t, r, marks.Key(c.ID), "memory.memsw.limit_in_bytes", "memory.swap.max"); got != swap {
 			t.Errorf("swap limit %s, want %s", got, swap)
 		}
 	}

@@ -38,7 +38,9 @@ import (
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/containerd/images"
 	"github.com/colonyfleet/colony/en/engine/containerd/leases"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/en/engine/containerd/names"
+	"github.com/colonyfleet/colony/en/engine/containerd/network"
 	"github.com/colonyfleet/colony/en/engine/containerd/programs"
 	"github.com/colonyfleet/colony/en/engine/containerd/runspec"
 	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
@@ -56,6 +58,7 @@ var (
 	_ engine.Engine   = (*Engine)(nil)
 	_ engine.Host     = (*Engine)(nil)
 	_ engine.Programs = (*Engine)(nil)
+	_ engine.Meter    = (*Engine)(nil)
 )
 
 // Options say which daemon to use and where to keep what belongs to it.
@@ -80,7 +83,7 @@ type Options struct {
 	// Mirror is the base URL of the registry that is asked first for every image,
 	// with the image's own host as the parameter ns. Empty: none.
 	Mirror string
-	// MirrorTLS proves to the mirror who asks; nil: nothing does.
+	// MirrorTLS identifies the node to the mirror. Nil: the node has no certificate.
 	MirrorTLS *tls.Config
 	// MirrorOnly asks no other registry.
 	MirrorOnly bool
@@ -140,7 +143,7 @@ func (o Options) Validate() error {
 		}
 	}
 	need(o.Address != "", "containerd address: want the path of its socket")
-	need(namePattern.MatchString(o.Namespace), "containerd namespace %q: want letters, digits and single - _ .", o.Namespace)
+	need(marks.NamePattern.MatchString(o.Namespace), "containerd namespace %q: want letters, digits and single - _ .", o.Namespace)
 	need(filepath.IsAbs(o.StateDir), "engine state directory %q: want an absolute path", o.StateDir)
 	need(len(o.PluginDirs) > 0, "no directory of CNI plugins given")
 	pool, err := netip.ParsePrefix(o.Pool)
@@ -163,6 +166,7 @@ type Engine struct {
 	images     *images.Store
 	net        *bridgenet.Networks
 	forward    *portforward.Forwarder
+	joined     *network.Networks
 	names      *names.Names
 	programs   *programs.Programs
 	volumes    *volumes.Store
@@ -254,6 +258,7 @@ func New(opts Options) (*Engine, error) {
 		Refuse: bridgenet.IsBridge, // containers do not get around what keeps their networks apart
 		Logger: opts.Logger,
 	})
+	e.joined = network.New(network.Options{Bridges: nw, Forward: e.forward, Names: known, Fault: e.fault, Logger: e.log})
 	e.registries = registryhosts.New(registryhosts.Options{
 		Mirror: opts.Mirror, MirrorTLS: opts.MirrorTLS, MirrorOnly: opts.MirrorOnly, PlainHTTP: opts.PlainHTTP, Credentials: opts.Credentials, Stall: opts.Stall,
 	})
@@ -261,7 +266,7 @@ func New(opts Options) (*Engine, error) {
 		Client: c, Registries: e.registries, Snapshotter: e.snapshots, Lease: e.lease, Fault: e.fault, Away: away,
 	})
 	e.programs = programs.New(programs.Options{Client: c, FIFOs: filepath.Join(opts.StateDir, "fifo"), ToTheEnd: e.toTheEnd})
-	e.forwardAll()
+	e.joined.ForwardAll()
 	go e.tend(ctx)
 	return e, nil
 }

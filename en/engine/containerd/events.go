@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/typeurl/v2"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -74,5 +75,5 @@ func (e *Engine) event(ctx context.Context, env *events.Envelope) (engine.Event,
 		}
 		return engine.Event{}, false
 	}
-	return engine.Event{ID: idOf(r.Labels), ExitCode: int32(exit.ExitStatus), At: exit.ExitedAt.AsTime()}, true
+	return engine.Event{ID: marks.IDOf(r.Labels), ExitCode: int32(exit.ExitStatus), At: exit.ExitedAt.AsTime()}, true
 }

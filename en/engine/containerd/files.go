@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/containerd/containerd/v2/client"
@@ -105,4 +106,9 @@ func (e *Engine) withRootFS(ctx context.Context, img client.Image, name string, 
 	}
 	err = mount.WithReadonlyTempMount(ctx, mounts, f)
 	return errors.Join(err, s.Remove(cleanup, name))
+}
+
+// dir returns the directory of what we keep for a container.
+func (e *Engine) dir(key string, parts ...string) string {
+	return filepath.Join(append([]string{e.opts.StateDir, "containers", key}, parts...)...)
 }

@@ -15,10 +15,10 @@ import (
 // one lock of iptables.
 const halters = 4
 
-// Halt stops all containers and takes their networks off the node, as before a
-// shutdown. Everything is kept on disk, so that Start brings it back. All are stopped at once:
-// each has its own grace, but half of the time until the deadline of ctx at most, and is then
-// killed. A network is taken down also where ctx has ended: nobody else would do it.
+// Halt stops all containers and takes their networks off the node, as before a shutdown. Everything
+// is kept on disk, so that Start brings it back. All are stopped at once: each has its own grace,
+// but half of the time until the deadline of ctx at most, and is then killed. Networks are taken
+// down even after ctx has ended, since no other code does it.
 func (e *Engine) Halt(ctx context.Context) error {
 	ctx = e.in(ctx)
 	ids, err := e.known(ctx)

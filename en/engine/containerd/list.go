@@ -14,13 +14,14 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // List returns all containers of ours.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	ctx = e.in(ctx)
-	records, err := e.client.ContainerService().List(ctx, `labels."`+labelName+`"`)
+	records, err := e.client.ContainerService().List(ctx, `labels."`+marks.Name+`"`)
 	if err != nil {
 		return nil, e.fault(err, protocol.InternalError, "list containers")
 	}
@@ -38,13 +39,13 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	}
 	out := make([]engine.Status, 0, len(records))
 	for _, r := range records {
-		e.logs.Name(r.ID, idOf(r.Labels))
+		e.logs.Name(r.ID, marks.IDOf(r.Labels))
 		st := e.status(ctx, r, processes[r.ID])
-		network := cmp.Or(r.Labels[labelNetworkOf], r.ID)
+		network := cmp.Or(r.Labels[marks.NetworkOf], r.ID)
 		if a := attached[network]; a != nil {
 			st.IP = a.IP
 		}
-		st.NetworkLost = st.State == engine.Running && (e.networkLost(network, attached) || e.names.Unknown(r.ID))
+		st.NetworkLost = st.State == engine.Running && (e.joined.Lost(network, attached) || e.names.Unknown(r.ID))
 		if a := attached[r.ID]; a != nil {
 			st.Ports = a.Ports
 		}
@@ -56,15 +57,16 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 
 func (e *Engine) status(ctx context.Context, r containers.Container, p *task.Process) engine.Status {
 	st := engine.Status{
-		ID: idOf(r.Labels), Digest: protocol.Digest(r.Labels[labelDigest]), Image: r.Labels[labelImage], State: engine.Created,
+		ID: marks.IDOf(r.Labels), Digest: protocol.Digest(r.Labels[marks.Digest]), Image: r.Labels[marks.Image], State: engine.Created,
+		Site: marks.ParsePosition(r.Labels[marks.Site]),
 	}
-	n, _ := strconv.ParseUint(r.Labels[labelRestarts], 10, 32) // absent means 0
+	n, _ := strconv.ParseUint(r.Labels[marks.Restarts], 10, 32) // absent means 0
 	st.Restarts = uint32(n)
 	switch {
 	case p == nil:
-		if code, at, ok := parseExit(r.Labels[labelExit]); ok {
+		if code, at, ok := marks.ParseExit(r.Labels[marks.Exit]); ok {
 			st.State, st.ExitCode, st.ExitedAt = engine.Exited, code, at
-			st.OutOfMemory = r.Labels[labelOOM] == "true"
+			st.OutOfMemory = r.Labels[marks.OOM] == "true"
 		}
 	case p.Status == task.Status_STOPPED:
 		st.State, st.ExitCode, st.ExitedAt = engine.Exited, int32(p.ExitStatus), p.ExitedAt.AsTime()
@@ -74,7 +76,7 @@ func (e *Engine) status(ctx context.Context, r containers.Container, p *task.Pro
 		st.State = engine.Running
 	}
 	if st.State != engine.Created {
-		st.StartedAt = parseNanos(r.Labels[labelStarted])
+		st.StartedAt = marks.ParseNanos(r.Labels[marks.Started])
 	}
 	if st.State == engine.Exited {
 		st.Message = e.reason(r.ID)
@@ -82,12 +84,13 @@ func (e *Engine) status(ctx context.Context, r containers.Container, p *task.Pro
 	return st
 }
 
-// reapWait bounds how long a List waits for whoever works on a container whose task has ended.
+// reapWait bounds how long a List waits for another goroutine that works on a container whose task
+// has ended.
 const reapWait = 10 * time.Second
 
-// noteExit reaps a task that ended by itself. What the container wrote last is in its log only
-// then: so a List waits while another one reaps it. Where somebody works longer on the
-// container, that work, or the next List, does it.
+// noteExit reaps a task that ended by itself. The last output of a container is in its log only
+// after that, so a List waits while another goroutine reaps the task. If that takes longer than
+// reapWait, that goroutine, or the next List, reaps it.
 func (e *Engine) noteExit(ctx context.Context, k string) {
 	wait, cancel := context.WithTimeout(ctx, reapWait)
 	defer cancel()

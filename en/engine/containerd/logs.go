@@ -22,6 +22,9 @@ func (e *Engine) tend(ctx context.Context) {
 		if err := e.leases.SweepLeft(e.in(ctx)); err != nil {
 			e.log.DebugContext(ctx, "leases not dropped yet", "err", err)
 		}
+		if err := e.programs.SweepLeft(e.in(ctx)); err != nil && ctx.Err() == nil {
+			e.log.DebugContext(ctx, "programs not ended yet", "err", err)
+		}
 		e.forward.Retry()
 		if err := e.names.Follow(); err != nil {
 			e.log.WarnContext(ctx, "name servers of containers not brought up to date", "err", err)

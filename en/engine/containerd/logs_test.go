@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/en/engine/logs"
 	"github.com/colonyfleet/colony/internal/testproc"
 )
@@ -81,7 +82,7 @@ func TestLogRotations(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent.Start(self)
-	h := hole{path: r.dir(key(c.ID), "output", "stdout")}
+	h := hole{path: r.dir(marks.Key(c.ID), "output", "stdout")}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	kills := max(5, *rotations/50)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/en/engine/enginetest"
 	"github.com/colonyfleet/colony/internal/containerdtest"
 	"github.com/colonyfleet/colony/internal/shims"
@@ -162,7 +163,7 @@ func (r *rig) awaitReady(t *testing.T, id engine.ID) {
 	defer tick.Stop()
 	deadline := time.NewTimer(20 * time.Second)
 	defer deadline.Stop()
-	path := r.dir(key(id), "output", "stdout") // another engine may have started it
+	path := r.dir(marks.Key(id), "output", "stdout") // another engine may have started it
 	for {
 		b, err := os.ReadFile(path)
 		if err == nil && strings.HasSuffix(string(b), "ready\n") {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 )
 
 // nodeDNS is a name server of the node on a loopback address of its own: it answers each
@@ -79,7 +80,7 @@ func TestDNS(t *testing.T) {
 	own := r.container("hang")
 	own.Spec.DNS, own.Spec.DNSSearch, own.Spec.DNSOptions = []string{"127.77.1.2", "192.0.2.99"}, []string{"."}, []string{"ndots:2"}
 	r.run(t, own)
-	a, err := r.net.Get(key(web.ID))
+	a, err := r.net.Get(marks.Key(web.ID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func TestDNS(t *testing.T) {
 	if err := again.Stop(t.Context(), asker.ID, patience); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(again.detach(again.in(t.Context()), key(asker.ID)), again.Start(t.Context(), asker)); err != nil {
+	if err := errors.Join(again.detach(again.in(t.Context()), marks.Key(asker.ID)), again.Start(t.Context(), asker)); err != nil {
 		t.Fatal(err)
 	}
 	ask(again, asker, "0 192.0.2.2", "example.org", "1")
@@ -149,7 +150,7 @@ func TestHostsFileInUse(t *testing.T) {
 	r := setup(t)
 	busy := r.container("wait")
 	r.run(t, busy)
-	hosts := filepath.Join(r.dir(key(busy.ID)), "hosts")
+	hosts := filepath.Join(r.dir(marks.Key(busy.ID)), "hosts")
 	before, err := os.ReadFile(hosts)
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +178,7 @@ func TestHostsFileInUse(t *testing.T) {
 	web, late := r.container("serve", "80", "x"), r.container("hang")
 	r.run(t, web)
 	r.run(t, late)
-	a, err := r.net.Get(key(web.ID))
+	a, err := r.net.Get(marks.Key(web.ID))
 	if err != nil {
 		t.Fatal(err)
 	}

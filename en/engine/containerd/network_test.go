@@ -18,13 +18,14 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/containerd/idfile"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/netns"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// freePort returns a TCP port that nobody has at the moment.
+// fetch returns what an HTTP server answers.
 func fetch(t *testing.T, url string) string {
 	t.Helper()
 	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -221,7 +222,7 @@ func TestNames(t *testing.T) {
 	if got := r.output(t, client, "lookup", "printer"); got != "10.1.2.3\n" {
 		t.Errorf("printer is at %q", got)
 	}
-	me, err := r.net.Get(key(client.ID))
+	me, err := r.net.Get(marks.Key(client.ID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +286,7 @@ func TestStaleNetwork(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	c := r.container("wait")
-	k := key(c.ID)
+	k := marks.Key(c.ID)
 	half := bridgenet.Attachment{Network: "shop", Group: "main", Name: c.ID.Name, Hostname: "x"}
 	record := func() error {
 		b, err := json.Marshal(half)
@@ -323,7 +324,7 @@ func TestDamagedSettingsOfNames(t *testing.T) {
 		c := r.container("wait")
 		c.Spec.Network, c.Spec.DNS = network, []string{"192.0.2.53"}
 		r.run(t, c)
-		k := key(c.ID)
+		k := marks.Key(c.ID)
 		resolv, err := os.ReadFile(r.dir(k, "resolv.conf"))
 		if err != nil || !strings.Contains(string(resolv), "192.0.2.53") {
 			t.Fatalf("resolv.conf %q, %v", resolv, err)
@@ -368,7 +369,7 @@ func TestDamagedSettingsOfNames(t *testing.T) {
 		if err := e.Sweep(t.Context(), engine.SweepOptions{KeepAllImages: true}); err != nil {
 			t.Error(err)
 		}
-		if ids, again, err := idfile.All(r.dir(""), key); err != nil || len(again) > 0 || ids[k] != c.ID {
+		if ids, again, err := idfile.All(r.dir(""), marks.Key); err != nil || len(again) > 0 || ids[k] != c.ID {
 			t.Errorf("after a sweep the ids are %v, %v, %v", ids, again, err)
 		}
 		if want := []string{"en/names " + k, "en/container " + k}; !slices.Equal(damaged, want) {

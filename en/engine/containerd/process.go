@@ -52,7 +52,7 @@ func (e *Engine) taskIO(key string, c engine.Container) (cio.Creator, error) {
 		config = cio.Config{Terminal: true, Stdout: uri.String()} // a terminal has one output
 	}
 	if c.Spec.Stdin {
-		// The shim waits for somebody to write to it, and nobody does.
+		// The shim waits for a writer, and there is none.
 		config.Stdin = e.dir(key, "stdin")
 		if err := syscall.Mkfifo(config.Stdin, 0o600); err != nil && !os.IsExist(err) {
 			return nil, err

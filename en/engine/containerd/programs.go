@@ -7,6 +7,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -17,7 +18,7 @@ func (e *Engine) Exec(ctx context.Context, id engine.ID, command []string) (engi
 	if len(command) == 0 {
 		return engine.ExecResult{}, e.notRun(errors.New("no command given"), protocol.ProbeFailed, id)
 	}
-	code, output, err := e.programs.Exec(ctx, key(id), command)
+	code, output, err := e.programs.Exec(ctx, marks.Key(id), command)
 	if err != nil {
 		return engine.ExecResult{}, e.notRun(err, protocol.ProbeFailed, id)
 	}
@@ -26,7 +27,7 @@ func (e *Engine) Exec(ctx context.Context, id engine.ID, command []string) (engi
 
 // Open starts a program in a running container. It takes no lock either.
 func (e *Engine) Open(ctx context.Context, id engine.ID, p engine.Program) (engine.Process, error) {
-	process, err := e.programs.Open(e.in(ctx), key(id), p)
+	process, err := e.programs.Open(e.in(ctx), marks.Key(id), p)
 	if err != nil {
 		return nil, e.notRun(err, protocol.StartFailed, id)
 	}

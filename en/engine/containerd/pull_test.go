@@ -37,7 +37,9 @@ func TestPullFaults(t *testing.T) {
 		{"no digest", r.registry.Host + "/tools:latest", nil, protocol.ImageNotFound},
 		{"unauthorized", r.image, answer(http.StatusUnauthorized), protocol.ImageUnauthorized},
 		{"forbidden", r.image, answer(http.StatusForbidden), protocol.ImageUnauthorized},
-		{"no registry", "127.0.0.1:1/tools@" + digest, nil, protocol.Timeout},
+		{"no registry", "127.0.0.1:1/tools@" + digest, nil, protocol.RegistryUnavailable},
+		{"bad gateway", r.image, answer(http.StatusBadGateway), protocol.RegistryUnavailable},
+		{"too many requests", r.image, answer(http.StatusTooManyRequests), protocol.RegistryUnavailable},
 		{"other bytes", r.image, func(w http.ResponseWriter, req *http.Request) bool {
 			if req.Method == http.MethodHead || !strings.Contains(req.URL.Path, "/blobs/") {
 				return false
@@ -52,7 +54,7 @@ func TestPullFaults(t *testing.T) {
 			w.Header().Set("Content-Length", "200")
 			_, _ = w.Write([]byte("torn")) // ends before what it promised
 			return true
-		}, protocol.Timeout},
+		}, protocol.RegistryUnavailable},
 		{"other platform", r.registry.Add(t, "other", containerdtest.Image{Program: []byte("x"), Arch: "mips"}), nil, protocol.Incompatible},
 	} {
 		r.registry.Fault(test.fault)

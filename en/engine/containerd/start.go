@@ -17,6 +17,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/containerd/leftover"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/en/engine/containerd/runspec"
 	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
 	"github.com/colonyfleet/colony/internal/netns"
@@ -34,7 +35,7 @@ const (
 
 // Start makes c run.
 func (e *Engine) Start(ctx context.Context, c engine.Container) error {
-	ctx, k := e.in(ctx), key(c.ID)
+	ctx, k := e.in(ctx), marks.Key(c.ID)
 	unlock, err := e.locks.Lock(ctx, k)
 	if err != nil {
 		return err
@@ -53,7 +54,7 @@ func (e *Engine) Start(ctx context.Context, c engine.Container) error {
 	if err != nil {
 		return e.fault(err, protocol.InternalError, "look up container "+c.ID.String())
 	}
-	if d := labels[labelDigest]; d != string(c.Digest) {
+	if d := labels[marks.Digest]; d != string(c.Digest) {
 		return protocol.Errorf(protocol.Conflict, "container %s exists for version %s, not %s: remove it first",
 			c.ID, protocol.Digest(d).Short(), c.Digest.Short())
 	}
@@ -64,7 +65,7 @@ func (e *Engine) Start(ctx context.Context, c engine.Container) error {
 	if running {
 		return e.recover(ctx, k, c)
 	}
-	if labels[labelStarted] != "" && foundAnew(c) {
+	if labels[marks.Started] != "" && foundAnew(c) {
 		if err := e.findAnew(ctx, have, k, c); err != nil {
 			return e.fault(err, protocol.CreateFailed, "start "+c.ID.String())
 		}
@@ -90,7 +91,7 @@ func (e *Engine) prepare(ctx context.Context, k string, c engine.Container) erro
 	if c.Spec.Network != protocol.NetworkBridge {
 		return nil
 	}
-	if err := e.attach(ctx, k, c); err != nil {
+	if err := e.joined.Attach(ctx, k, c); err != nil {
 		return e.fault(err, protocol.StartFailed, "network of "+c.ID.String())
 	}
 	if err := e.names.Join(ctx, k, string(c.ID.Deployment)); err != nil {
@@ -104,9 +105,9 @@ func (e *Engine) prepare(ctx context.Context, k string, c engine.Container) erro
 func (e *Engine) networkKey(c engine.Container) string {
 	switch {
 	case c.Spec.NetworkOf != "":
-		return key(engine.ID{Deployment: c.ID.Deployment, Component: c.ID.Component, Name: c.Spec.NetworkOf})
+		return marks.Key(engine.ID{Deployment: c.ID.Deployment, Component: c.ID.Component, Name: c.Spec.NetworkOf})
 	case c.Spec.Network == protocol.NetworkBridge:
-		return key(c.ID)
+		return marks.Key(c.ID)
 	}
 	return ""
 }
@@ -171,8 +172,9 @@ func (e *Engine) create(ctx context.Context, k string, c engine.Container) (clie
 		client.WithImageName(c.Spec.Image),
 		client.WithNewSnapshot(k, img),
 		client.WithContainerLabels(map[string]string{
-			labelDeployment: string(c.ID.Deployment), labelComponent: c.ID.Component, labelName: c.ID.Name,
-			labelDigest: string(c.Digest), labelImage: c.Spec.Image, labelStop: stopOf(c, config), labelNetworkOf: e.networkKey(c),
+			marks.Deployment: string(c.ID.Deployment), marks.Component: c.ID.Component, marks.Name: c.ID.Name,
+			marks.Digest: string(c.Digest), marks.Image: c.Spec.Image, marks.Stop: stopOf(c, config), marks.NetworkOf: e.networkKey(c),
+			marks.Site: c.Site.String(),
 		}),
 		client.WithNewSpec(spec...),
 	}
@@ -193,12 +195,12 @@ func (e *Engine) runcRoot() string { return filepath.Join("/run", "colony-runc-"
 // run starts a new task. The caller holds the lock.
 func (e *Engine) run(ctx context.Context, c client.Container, spec engine.Container, labels map[string]string) error {
 	id, restarts := spec.ID, 0
-	if labels[labelStarted] != "" {
-		n, _ := strconv.Atoi(labels[labelRestarts]) // absent means 0
+	if labels[marks.Started] != "" {
+		n, _ := strconv.Atoi(labels[marks.Restarts]) // absent means 0
 		restarts = n + 1
 	}
-	// Who changed its mind does not cut this short: a task whose making is cancelled
-	// leaves its folder behind for a while, and no start gets past that.
+	// A caller that gives up does not cut this short: a task whose creation is cancelled leaves its
+	// folder behind for a while, and no start succeeds until the folder is removed.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
 	defer cancel()
 	for try := 1; ; try++ {
@@ -228,7 +230,7 @@ func (e *Engine) runOnce(ctx context.Context, c client.Container, spec engine.Co
 		return err
 	}
 	started := map[string]string{
-		labelStarted: strconv.FormatInt(time.Now().UnixNano(), 10), labelRestarts: strconv.Itoa(restarts), labelExit: "", labelOOM: "",
+		marks.Started: strconv.FormatInt(time.Now().UnixNano(), 10), marks.Restarts: strconv.Itoa(restarts), marks.Exit: "", marks.OOM: "",
 	}
 	err = runspec.CheckReadOnly(ctx, c, t, spec.ID)
 	if err == nil {
@@ -254,10 +256,9 @@ func (e *Engine) runOnce(ctx context.Context, c client.Container, spec engine.Co
 	return err
 }
 
-// newTask makes the task. Where the daemon is still clearing away an earlier one,
-// of an agent that was killed in the middle of this, it waits for that; what the daemon
-// does not clear away, because it was itself killed, is removed: at once, where no daemon is left
-// that may be at work on it.
+// newTask makes the task. If the daemon is still removing an earlier task, of an agent that was
+// killed while creating it, newTask waits for that. If the daemon does not remove it, because the
+// daemon was killed too, newTask removes the rest: at once if no daemon can be at work on it.
 func (e *Engine) newTask(ctx context.Context, c client.Container, spec engine.Container) (client.Task, error) {
 	streams, err := e.taskIO(c.ID(), spec)
 	if err != nil {
@@ -266,8 +267,11 @@ func (e *Engine) newTask(ctx context.Context, c client.Container, spec engine.Co
 	deadline := time.Now().Add(leftoverTimeout)
 	for {
 		t, err := c.NewTask(ctx, streams)
-		if err == nil || !strings.Contains(err.Error(), "file exists") {
+		if err == nil || !strings.Contains(err.Error(), "file exists") && !folderWent(err) {
 			return t, err
+		}
+		if folderWent(err) && time.Now().After(deadline) {
+			return nil, err
 		}
 		if left := shims.FolderOf(err, e.opts.Namespace, c.ID()); left != "" && left.Outlived(e.opts.Address) || time.Now().After(deadline) {
 			if rerr := e.removeBundle(ctx, c.ID(), err); rerr != nil {
@@ -279,6 +283,12 @@ func (e *Engine) newTask(ctx context.Context, c client.Container, spec engine.Co
 			return nil, err
 		}
 	}
+}
+
+// folderWent reports whether the daemon removed the folder of the new task while its shim began in it: the daemon was late in
+// clearing away an earlier task of the container. The next try makes the folder anew.
+func folderWent(err error) bool {
+	return strings.Contains(err.Error(), "failed to start shim") && strings.Contains(err.Error(), "getwd: no such file or directory")
 }
 
 var runcNoise = regexp.MustCompile(`^.*(?:runc create failed|runc start failed|container_linux\.go:\d+): `)

@@ -11,6 +11,7 @@ import (
 	"github.com/moby/sys/signal"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -20,7 +21,7 @@ const killTimeout = 10 * time.Second
 
 // Stop ends a container.
 func (e *Engine) Stop(ctx context.Context, id engine.ID, grace time.Duration) error {
-	ctx, k := e.in(ctx), key(id)
+	ctx, k := e.in(ctx), marks.Key(id)
 	unlock, err := e.locks.Lock(ctx, k)
 	if err != nil {
 		return err
@@ -37,7 +38,7 @@ func (e *Engine) Stop(ctx context.Context, id engine.ID, grace time.Duration) er
 	if err != nil {
 		return e.fault(err, protocol.InternalError, "stop "+id.String())
 	}
-	name, own := parseStop(labels[labelStop])
+	name, own := parseStop(labels[marks.Stop])
 	if grace == 0 {
 		grace = own
 	}
@@ -111,7 +112,7 @@ func (e *Engine) kill(ctx context.Context, t client.Task, exited <-chan client.E
 
 // Remove removes a container and all that belongs to it alone.
 func (e *Engine) Remove(ctx context.Context, id engine.ID) error {
-	ctx, k := e.in(ctx), key(id)
+	ctx, k := e.in(ctx), marks.Key(id)
 	unlock, err := e.locks.Lock(ctx, k)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/containerd/idfile"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/shims"
 	"github.com/colonyfleet/colony/protocol"
@@ -48,14 +49,14 @@ func emptyDir(dir string) error {
 // own files are left.
 func (e *Engine) known(ctx context.Context) (map[string]engine.ID, error) {
 	out := map[string]engine.ID{}
-	records, err := e.client.ContainerService().List(ctx, `labels."`+labelName+`"`)
+	records, err := e.client.ContainerService().List(ctx, `labels."`+marks.Name+`"`)
 	if err != nil {
 		return nil, e.fault(err, protocol.InternalError, "list containers")
 	}
 	for _, r := range records {
-		out[r.ID] = idOf(r.Labels)
+		out[r.ID] = marks.IDOf(r.Labels)
 	}
-	ids, damaged, err := idfile.All(e.dir(""), key)
+	ids, damaged, err := idfile.All(e.dir(""), marks.Key)
 	if err != nil { // it must not hold up every other removal
 		e.log.WarnContext(ctx, "ids of containers not read, left out", "err", err)
 	}
@@ -128,7 +129,7 @@ func (e *Engine) lease(ctx context.Context) (held context.Context, done func(), 
 
 func (e *Engine) sweepLeases(ctx context.Context) error {
 	if err := e.leases.Sweep(ctx); err != nil {
-		return e.fault(err, protocol.InternalError, "drop leases that nobody holds")
+		return e.fault(err, protocol.InternalError, "drop leftover leases")
 	}
 	return nil
 }

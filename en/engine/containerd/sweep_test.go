@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -19,7 +20,7 @@ func TestDamagedIDHoldsUpNoSweep(t *testing.T) {
 	if err := os.MkdirAll(lost, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range []string{"lost", key(c.ID)} {
+	for _, k := range []string{"lost", marks.Key(c.ID)} {
 		if err := os.WriteFile(r.dir(k, "id.json"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +42,7 @@ func TestRottenIDHidesNoContainer(t *testing.T) {
 	r := setup(t)
 	c := r.container("wait")
 	r.run(t, c)
-	path := r.dir(key(c.ID), "id.json")
+	path := r.dir(marks.Key(c.ID), "id.json")
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

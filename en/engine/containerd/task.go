@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 	"github.com/colonyfleet/colony/internal/hostkernel"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/internal/shims"
@@ -67,9 +68,9 @@ func (e *Engine) clearTask(ctx context.Context, c client.Container) (running boo
 // reap writes down how a task ended, so that it is known after the task, and a
 // reboot, and frees the task and its shim. The caller holds the lock.
 func (e *Engine) reap(ctx context.Context, c client.Container, t client.Task, st client.Status) error {
-	labels := map[string]string{labelExit: formatExit(st.ExitStatus, st.ExitTime), labelOOM: ""}
+	labels := map[string]string{marks.Exit: marks.FormatExit(st.ExitStatus, st.ExitTime), marks.OOM: ""}
 	if e.outOfMemory(ctx, c.ID()) {
-		labels[labelOOM] = "true"
+		labels[marks.OOM] = "true"
 	}
 	if _, err := c.SetLabels(ctx, labels); err != nil {
 		return e.fault(err, protocol.InternalError, "note the exit of "+c.ID())
@@ -83,15 +84,15 @@ func (e *Engine) reap(ctx context.Context, c client.Container, t client.Task, st
 	return nil
 }
 
-// outOfMemory reports whether the kernel killed a process of a container that has ended
-// for want of memory: its control group says so until its task is removed, and its label
-// from shortly before that on.
+// outOfMemory reports whether the kernel killed a process of an ended container for want of memory.
+// The container's control group says so until its task is removed; shortly before that, the label
+// of the container records it.
 func (e *Engine) outOfMemory(ctx context.Context, k string) bool {
 	if kills, known := hostkernel.OOMKills(e.cgroup() + "/" + k); known {
 		return kills > 0
 	}
 	r, err := e.client.ContainerService().Get(ctx, k)
-	return err == nil && r.Labels[labelOOM] == "true"
+	return err == nil && r.Labels[marks.OOM] == "true"
 }
 
 // clearLeftovers removes what is left of a task that containerd shows no more: one
@@ -138,9 +139,9 @@ func (e *Engine) endShims(ctx context.Context, k string) error {
 	}
 }
 
-// removeBundle removes the folder of a task that containerd was killed in the middle of
-// making or removing: it is in no table of the daemon after that, nothing ever removes it,
-// and each later start fails with why, which names the folder. It does nothing while
+// removeBundle removes the folder of a task that is left after containerd was killed while it made
+// or removed the task. The daemon has no record of such a folder and never removes it, and each
+// later start fails with the error why, which names the folder. removeBundle does nothing while
 // containerd knows a task of the container, or a shim of it runs. The caller holds the lock.
 func (e *Engine) removeBundle(ctx context.Context, k string, why error) error {
 	left := shims.FolderOf(why, e.opts.Namespace, k)

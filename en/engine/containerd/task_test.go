@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/marks"
 )
 
 // containerd keeps a task whose removal was cancelled in its table and shows it no
@@ -27,14 +28,14 @@ func TestCancelledRemovalIsFinished(t *testing.T) {
 	ctx := r.in(t.Context())
 	for wait := 2 * time.Millisecond; wait < 40*time.Millisecond; wait += 3 * time.Millisecond {
 		r.run(t, c)
-		if _, err := r.client.TaskService().Kill(ctx, &tasks.KillRequest{ContainerID: key(c.ID), Signal: 9}); err != nil {
+		if _, err := r.client.TaskService().Kill(ctx, &tasks.KillRequest{ContainerID: marks.Key(c.ID), Signal: 9}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.client.TaskService().Wait(ctx, &tasks.WaitRequest{ContainerID: key(c.ID)}); err != nil && !strings.Contains(err.Error(), "not found") {
+		if _, err := r.client.TaskService().Wait(ctx, &tasks.WaitRequest{ContainerID: marks.Key(c.ID)}); err != nil && !strings.Contains(err.Error(), "not found") {
 			t.Fatal(err)
 		}
 		short, cancel := context.WithTimeout(ctx, wait)
-		_, _ = r.client.TaskService().Delete(short, &tasks.DeleteTaskRequest{ContainerID: key(c.ID)}) // cancelled, or done before
+		_, _ = r.client.TaskService().Delete(short, &tasks.DeleteTaskRequest{ContainerID: marks.Key(c.ID)}) // cancelled, or done before
 		cancel()
 	}
 	r.run(t, c)
@@ -46,13 +47,13 @@ func TestForgottenFolderIsRemoved(t *testing.T) {
 	r := setup(t)
 	c := r.container("wait")
 	state := filepath.Join(r.daemon.Dir, "c", "state", "io.containerd.runtime.v2.task", r.opts.Namespace)
-	work := filepath.Join(r.daemon.Dir, "c", "root", "io.containerd.runtime.v2.task", r.opts.Namespace, key(c.ID))
-	for _, dir := range []string{filepath.Join(state, key(c.ID), "rootfs"), filepath.Join(state, "other"), work} {
+	work := filepath.Join(r.daemon.Dir, "c", "root", "io.containerd.runtime.v2.task", r.opts.Namespace, marks.Key(c.ID))
+	for _, dir := range []string{filepath.Join(state, marks.Key(c.ID), "rootfs"), filepath.Join(state, "other"), work} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(work, filepath.Join(state, key(c.ID), "work")); err != nil {
+	if err := os.Symlink(work, filepath.Join(state, marks.Key(c.ID), "work")); err != nil {
 		t.Fatal(err)
 	}
 	r.run(t, c)
@@ -76,7 +77,7 @@ func TestHungCommandLeavesNothing(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(r.opts.StateDir, "fifo", "*")); err != nil || len(left) > 0 {
 		t.Errorf("pipes left: %q %v", left, err)
 	}
-	pids, err := r.client.TaskService().ListPids(r.in(t.Context()), &tasks.ListPidsRequest{ContainerID: key(c.ID)})
+	pids, err := r.client.TaskService().ListPids(r.in(t.Context()), &tasks.ListPidsRequest{ContainerID: marks.Key(c.ID)})
 	if err != nil || len(pids.Processes) != 1 {
 		t.Errorf("processes %v %v, want that of the container alone", pids, err)
 	}
@@ -109,7 +110,7 @@ func TestFolderOfAnEarlierDaemon(t *testing.T) {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}))
 	c := r.container("wait")
-	folder := filepath.Join(r.daemon.Dir, "c", "state", "io.containerd.runtime.v2.task", r.opts.Namespace, key(c.ID))
+	folder := filepath.Join(r.daemon.Dir, "c", "state", "io.containerd.runtime.v2.task", r.opts.Namespace, marks.Key(c.ID))
 	if err := os.MkdirAll(filepath.Join(folder, "rootfs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func TestFolderOfAnEarlierDaemon(t *testing.T) {
 	}
 
 	// It was killed in the middle of the removal of a folder: no later one succeeds.
-	half := filepath.Join(filepath.Dir(folder), "."+key(c.ID))
+	half := filepath.Join(filepath.Dir(folder), "."+marks.Key(c.ID))
 	if err := os.MkdirAll(filepath.Join(half, "rest"), 0o700); err != nil {
 		t.Fatal(err)
 	}

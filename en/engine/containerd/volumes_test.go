@@ -99,7 +99,7 @@ func TestOwnerOfAVolume(t *testing.T) {
 }
 
 // A volume at whose target the image has nothing belongs to the user of the container that comes
-// first, who can write there: also that of the image, by its name there. One where it has something
+// first and can write there: also that of the image, by its name there. One where it has something
 // is as the image says, and one that begins empty by its own word is root's.
 func TestVolumeThatTheImageLacks(t *testing.T) {
 	t.Parallel()

@@ -58,7 +58,7 @@ type Options struct {
 	// Init is the path of the program colony-init, which containers with init or tty need.
 	// Default: colony-init in the directory of the agent's program.
 	Init string `yaml:"init,omitempty"`
-	// MirrorTLS proves to the mirror who asks. Nil: nothing does.
+	// MirrorTLS identifies the node to the mirror. Nil: the node has no certificate.
 	MirrorTLS *tls.Config `yaml:"-"`
 	// Damaged is called with the name of each file of the engine's state that is found damaged,
 	// and counts as not held. It must not wait. Nil: it is only logged.
@@ -70,6 +70,7 @@ type Engine interface {
 	engine.Engine
 	engine.Host
 	engine.Programs
+	engine.Meter
 	// Halt stops all containers and removes their networks, as before a shutdown. What
 	// they stored stays.
 	Halt(ctx context.Context) error

@@ -20,13 +20,13 @@ type Engine interface {
 	engine.Engine
 	engine.Host
 	engine.Programs
+	engine.Meter
 }
 
-// A Fixture is an engine to exercise. Its images are not pulled yet. The
-// containers of Image understand these commands: "wait" runs until SIGTERM and
-// exits with 0; "hang" runs until it is killed; "exit CODE LINE" writes the line
-// and exits; "blame CODE LINE OTHER" writes a line to stderr, then the other to stdout, and
-// exits; "serve PORT TEXT" runs on.
+// A Fixture is an engine to exercise. Its images are not pulled yet. The containers of Image
+// understand these commands. "wait" runs until SIGTERM and exits with 0. "hang" runs until it is
+// killed. "exit CODE LINE" writes the line and exits. "blame CODE LINE OTHER" writes LINE to
+// stderr, then OTHER to stdout, and exits. "serve PORT TEXT" runs on.
 type Fixture struct {
 	Engine  Engine
 	Image   string
@@ -86,6 +86,7 @@ func Exercise(t *testing.T, factory func(t *testing.T) Fixture) {
 		{"previous log", previousLog},
 		{"follow log", followLog},
 		{"log that is not there", noLog},
+		{"usage", usage},
 		{"concurrent", concurrent},
 		{"cancelled", cancelled},
 	} {
@@ -98,7 +99,7 @@ func Exercise(t *testing.T, factory func(t *testing.T) Fixture) {
 
 func web(f Fixture, command ...string) engine.Container {
 	return engine.Container{
-		ID: engine.ID{Deployment: "shop", Component: "main", Name: "web"}, Digest: version1,
+		ID: engine.ID{Deployment: "shop", Component: "main", Name: "web"}, Digest: version1, Site: protocol.Position{Epoch: 2, Generation: 7},
 		Spec: protocol.Container{Name: "web", Image: f.Image, Command: command},
 	}
 }
@@ -225,10 +226,11 @@ func startTwice(t *testing.T, f Fixture) {
 	if first.State != engine.Running || first.IP == "" || first.StartedAt.IsZero() {
 		t.Errorf("status %+v, want running with an address and a start", first)
 	}
-	want := engine.Status{ID: c.ID, Digest: c.Digest, Image: f.Image, State: engine.Running}
+	want := engine.Status{ID: c.ID, Digest: c.Digest, Site: c.Site, Image: f.Image, State: engine.Running}
 	if d := cmp.Diff(want, first, cmpopts.IgnoreFields(engine.Status{}, "IP", "StartedAt")); d != "" {
 		t.Errorf("status (-want +got):\n%s", d)
 	}
+	c.Site.Generation++ // it stays what it was made for
 	must(t, f.Engine.Start(t.Context(), c))
 	if d := cmp.Diff(first, one(t, f.Engine)); d != "" {
 		t.Errorf("a second start changed something:\n%s", d)
@@ -421,7 +423,7 @@ func lost(t *testing.T, f Fixture) {
 	}
 }
 
-// A port of the node that nobody named is a free one, which List returns.
+// A port of the node that the spec does not name is a free one, which List returns.
 func chosenPorts(t *testing.T, f Fixture) {
 	a, b := web(f, "wait"), web(f, "wait")
 	b.ID.Name, b.Spec.Name = "other", "other"

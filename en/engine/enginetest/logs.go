@@ -97,7 +97,8 @@ func previousLog(t *testing.T, f Fixture) {
 	}
 }
 
-// Who follows gets the lines of a container from one version to the next, until the context ends.
+// A reader that follows gets the lines of a container from one version to the next, until the
+// context ends.
 func followLog(t *testing.T, f Fixture) {
 	c := web(f, "exit", "1", "first")
 	begin(t, f.Engine, c)
@@ -139,7 +140,7 @@ func wantNoLog(t *testing.T, e Engine, r logs.Request, hint string) {
 	t.Errorf("no error for %+v", r)
 }
 
-// Whoever asks for what is not there gets a list of what is.
+// A request for a log that does not exist is answered with a list of those that do.
 func noLog(t *testing.T, f Fixture) {
 	wantNoLog(t, f.Engine, shopLog(func(*logs.Request) {}), "none of any deployment")
 	begin(t, f.Engine, web(f, "wait"))

@@ -12,7 +12,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// programs runs programs that somebody is at.
+// programs runs programs that a person uses.
 func programs(t *testing.T, f Fixture) {
 	c := web(f, "wait")
 	_, err := f.Engine.Open(t.Context(), c.ID, engine.Program{Name: "early", Arguments: f.True, Output: io.Discard, Errors: io.Discard})
@@ -26,7 +26,8 @@ func programs(t *testing.T, f Fixture) {
 			t.Errorf("%v ended with %d, want %d", command, code, want)
 		}
 	}
-	// What is read comes back whole, and the end of the input ends it. One that nobody reads for a while waits.
+	// The output is read whole, and the end of the input ends the program. A program whose output is not read
+	// for a while waits.
 	text := strings.Repeat("a line of 32 bytes, with its end\n", 8000)
 	out := &slowly{}
 	code, err := open(t, f, t.Context(), c.ID, engine.Program{Name: "copy", Arguments: f.Copy, Input: strings.NewReader(text), Output: out}).Wait()

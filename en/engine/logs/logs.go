@@ -1,9 +1,9 @@
-// Package logs has the words in which the output of containers is asked for and given, and the
-// interface of whatever reads it. It does no I/O: each container engine has a Reader, that of
-// containers on a gateway is logs/ondisk.
+// Package logs has the types of requests for the output of containers and of their answers, and the
+// interface of its readers. It does no I/O: each container engine has a Reader, that of containers
+// on a gateway is logs/ondisk.
 //
-// A container has up to two streams, stdout and stderr. A stream is counted in bytes and in lines
-// from the creation of its container on, so that what is missing is known by its size: a reader
+// A container has up to two streams, stdout and stderr. The bytes and lines of a stream are counted
+// from the creation of its container on, so that the size of what is missing is known: a reader
 // gets each line, or a Gap in its place. Lines have the times between which they were written,
 // which the agent notes about once a second.
 package logs
@@ -52,8 +52,8 @@ type Stream string
 // The streams. A container with a terminal has stdout alone. Mixed has both of a container that runs since
 // before agents took them apart.
 const (
-	Stdout Stream = "stdout"
-	Stderr Stream = "stderr"
+	Stdout Stream = "stdout" // standard output
+	Stderr Stream = "stderr" // standard error
 	Mixed  Stream = "mixed"
 )
 
@@ -76,8 +76,8 @@ type Request struct {
 	Tail int
 	// Follow goes on with what is written from then on, also over restarts and new versions of the containers.
 	Follow bool
-	// Streams are those that are wanted. Empty: all. Mixed is always among them, as nobody knows what
-	// it has.
+	// Streams are those that the reader wants. Empty: all. Mixed is always included, as the stream of
+	// its lines is not known.
 	Streams []Stream
 	// Grep is a regular expression (RE2) that the text of a line must match. Empty: none. Gaps
 	// are given all the same.
@@ -111,7 +111,8 @@ type Entry struct {
 	Cut int64
 	// Partial says that the line has no beginning, which is in the gap before, or no end yet.
 	Partial bool
-	// Past says that it was written before the reading began. All is past to who does not follow.
+	// Past says that the line was written before the reading began. For a reader that does not
+	// follow, all lines are past.
 	Past bool
 	// Gap is set where it is none: an Entry without Text.
 	Gap *Gap

@@ -1,10 +1,10 @@
-// Package memory is an engine without containers, for simulations and tests. It
-// keeps what it is asked to run and plays it by a script: how long a program
-// lives and how it ends, what a probe answers, which call fails.
+// Package memory is an engine without containers, for simulations and tests. It records the
+// containers that it is asked to run and plays them by a script, which says how long a program
+// lives and how it ends, what a probe answers, and which call fails.
 //
-// It reads time from package time only, so that it runs in a synctest bubble.
-// The value plays the part of the machine: an agent that is started again on the
-// same Engine finds its containers, as it would on a gateway.
+// The engine reads time from package time only, so that it runs in a synctest bubble. The value
+// plays the part of the machine: an agent that is started again on the same Engine finds its
+// containers, as it would on a gateway.
 package memory
 
 import (
@@ -26,6 +26,7 @@ var (
 	_ engine.Engine   = (*Engine)(nil)
 	_ engine.Host     = (*Engine)(nil)
 	_ engine.Programs = (*Engine)(nil)
+	_ engine.Meter    = (*Engine)(nil)
 )
 
 // A Program is how a container behaves once started.
@@ -53,8 +54,11 @@ type Options struct {
 	Program func(c engine.Container, restarts uint32) Program
 	// Exec answers a command.
 	Exec func(ctx context.Context, c engine.Container, command []string) (engine.ExecResult, error)
-	// Open plays a program that somebody is at until it ends, or ctx does, and returns its code. Nil: it writes what it reads.
+	// Open plays a program that a person uses until the program or ctx ends, and returns its code. Nil: the program writes
+	// what it reads.
 	Open func(ctx context.Context, c engine.Container, p engine.Program) int32
+	// Usage is what a container that runs uses. Nil: 1 MiB of memory, and nothing else.
+	Usage func(c engine.Container) engine.Usage
 	// Name and Version are what Info says. Empty: memory, 1.
 	Name, Version string
 }
@@ -62,7 +66,7 @@ type Options struct {
 // An Op names a method of Engine, for Fail.
 type Op string
 
-// The operations.
+// The operations: Pull, Start, Stop, Remove, List, Exec, Open, Events and Sweep are the calls of an engine.
 const (
 	Pull   Op = "pull"
 	Start  Op = "start"
@@ -123,6 +127,11 @@ func New(opts Options) *Engine {
 	}
 	if opts.Open == nil {
 		opts.Open = echo
+	}
+	if opts.Usage == nil {
+		opts.Usage = func(engine.Container) engine.Usage {
+			return engine.Usage{Memory: 1 << 20, HasIO: true, HasNetwork: true}
+		}
 	}
 	if opts.Name == "" {
 		opts.Name, opts.Version = "memory", "1"
@@ -195,7 +204,7 @@ func (e *Engine) Start(ctx context.Context, c engine.Container) error {
 		e.mu.Unlock()
 		return engine.Errorf(protocol.ImageNotFound, "create container %s: the image %s is not on the node: pull it first", c.ID, c.Spec.Image)
 	case have == nil:
-		have = &container{spec: c, status: engine.Status{ID: c.ID, Digest: c.Digest, Image: c.Spec.Image, State: engine.Created}}
+		have = &container{spec: c, status: engine.Status{ID: c.ID, Digest: c.Digest, Site: c.Site, Image: c.Spec.Image, State: engine.Created}}
 		if c.Spec.Network == protocol.NetworkBridge {
 			have.status.IP = e.nextIP.String()
 			e.nextIP = e.nextIP.Next()

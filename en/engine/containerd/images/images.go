@@ -1,5 +1,5 @@
-// Package images pulls the images of containers into containerd, and removes those that it
-// pulled and nobody needs any more.
+// Package images pulls the images of containers into containerd, and removes those that it pulled
+// and that are not needed any more.
 package images
 
 import (
@@ -175,8 +175,8 @@ func (s *Store) present(ctx context.Context, ref, snapshotter string) (bool, err
 	return err == nil && unpacked, nil
 }
 
-// Sweep removes images that we pulled and nobody needs. The daemon then
-// collects their content and snapshots.
+// Sweep removes images that this store pulled and that are not in use. The daemon then collects
+// their content and snapshots.
 func (s *Store) Sweep(ctx context.Context, keep []string) error {
 	records, err := s.Client.ContainerService().List(ctx)
 	if err != nil {
@@ -208,15 +208,34 @@ func stalled(err error) bool {
 
 // saidBy returns, after a colon, what a registry says of a refusal in its answer; "": nothing.
 func saidBy(refusal remoteerrors.ErrUnexpectedStatus) string {
+	if _, message := answerOf(refusal); message != "" {
+		return ": " + message
+	}
+	return ""
+}
+
+// answerOf returns the first error of the answer of a registry, by the distribution specification; empty: it has none.
+func answerOf(refusal remoteerrors.ErrUnexpectedStatus) (code, message string) {
 	var answer struct {
 		Errors []struct {
+			Code    string `json:"code"`
 			Message string `json:"message"`
 		} `json:"errors"`
 	}
-	if json.Unmarshal(refusal.Body, &answer) != nil || len(answer.Errors) == 0 || answer.Errors[0].Message == "" {
-		return ""
+	if json.Unmarshal(refusal.Body, &answer) != nil || len(answer.Errors) == 0 {
+		return "", ""
 	}
-	return ": " + answer.Errors[0].Message
+	return answer.Errors[0].Code, answer.Errors[0].Message
+}
+
+// noRoom is the fault of a pull that a registry refused for want of room. That of an LO's image cache has a code of its own.
+func noRoom(what string, refusal remoteerrors.ErrUnexpectedStatus) error {
+	where := "the disk of the registry, or of the site's image cache,"
+	code, message := answerOf(refusal)
+	if code == "NO_SPACE" {
+		where = "the image cache of the site's local orchestrator"
+	}
+	return engine.Errorf(protocol.NoSpace, "%s: %s has no room for it: %s: %w", what, where, cmp.Or(message, "free some space there"), refusal)
 }
 
 // pullFault is fault for errors of a pull.
@@ -229,7 +248,7 @@ func (s *Store) pullFault(err error, ref string) error {
 		errors.Is(err, docker.ErrInvalidAuthorization):
 		return engine.Errorf(protocol.ImageUnauthorized, "%s: the registry refuses access, check the credentials of the node: %w", what, err)
 	case errors.As(err, &unexpected) && unexpected.StatusCode == http.StatusInsufficientStorage:
-		return engine.Errorf(protocol.NoSpace, "%s: the disk of the registry, or of the site's image cache, has no room for it%s: %w", what, cmp.Or(saidBy(unexpected), ", free some space there"), err)
+		return noRoom(what, unexpected)
 	case strings.Contains(text, "no match for platform"):
 		return engine.Errorf(protocol.Incompatible, "%s: the image is not made for this node's platform: %w", what, err)
 	case strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "unexpected commit size"),
@@ -241,12 +260,14 @@ func (s *Store) pullFault(err error, ref string) error {
 				"push the image to the registry of the mirror, that of the CO where it is an LO, or let the node ask others: %w", what, mirror, err)
 		}
 		return engine.Errorf(protocol.ImageNotFound, "%s: the registry does not have it: %w", what, err)
+	case errors.As(err, &unexpected) && (unexpected.StatusCode >= http.StatusInternalServerError || unexpected.StatusCode == http.StatusTooManyRequests):
+		return engine.Errorf(protocol.RegistryUnavailable, "%s: the registry answers %s%s", what, unexpected.Status, saidBy(unexpected))
 	case errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(text, "unexpected EOF"):
-		return engine.Errorf(protocol.Timeout, "%s: the connection to the registry broke: %w", what, err)
+		return engine.Errorf(protocol.RegistryUnavailable, "%s: the connection to the registry broke: %w", what, err)
 	case stalled(err):
-		return engine.Errorf(protocol.Timeout, "%s: the registry stalled: %w", what, err)
+		return engine.Errorf(protocol.RegistryUnavailable, "%s: the registry stalled: %w", what, err)
 	case !s.Away(err) && !errors.Is(err, context.Canceled) && errors.As(err, &netErr):
-		return engine.Errorf(protocol.Timeout, "%s: no registry can be reached: %w", what, err)
+		return engine.Errorf(protocol.RegistryUnavailable, "%s: no registry can be reached: %w", what, err)
 	default:
 		return s.Fault(err, protocol.InternalError, what)
 	}

@@ -21,6 +21,7 @@ func TestRegistryWithoutSpace(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		`{"errors":[{"code":"UNAVAILABLE","message":"10 bytes are free on the disk of /lo"}]}`: "10 bytes are free on the disk of /lo",
+		`{"errors":[{"code":"NO_SPACE","message":"enlarge the disk"}]}`:                        "pull r/web: the image cache of the site's local orchestrator has no room for it: enlarge the disk",
 		"": "free some space there",
 	} {
 		err := fmt.Errorf("copy: %w", remoteerrors.ErrUnexpectedStatus{Status: "507 Insufficient Storage", StatusCode: http.StatusInsufficientStorage, Body: []byte(body)})

@@ -1,6 +1,6 @@
-// Package leases holds leases of containerd, which keep what is made under them from being
-// collected, and drops those that nobody holds: of agents that were killed, and of moments at
-// which the daemon was away.
+// Package leases holds leases of containerd, which keep new content from being collected. It drops
+// leases that are left over: of agents that were killed, and of moments at which the daemon was
+// away.
 package leases
 
 import (
@@ -34,11 +34,11 @@ func New(c *client.Client) *Leases {
 	return &Leases{client: c, run: rand.Text(), held: map[string]bool{}}
 }
 
-// Hold returns ctx, which has the namespace, with a lease of this run, which keeps what is
-// made until done is called. One that containerd does not drop then, because it is away, is
-// dropped later. Containerd never drops it by itself: the end of a lease is a time of day, which
-// would be this process's, and the daemon's clock may be years ahead of it, or be set there
-// while the lease is held. A lease whose agent was killed is dropped by the next run's [Leases.Sweep].
+// Hold returns ctx with the namespace and a lease of this run, which keeps what is made until done is
+// called. If containerd is away at that moment, the lease is dropped later. Leases have no expiry: it
+// would be a time of day of this process's clock, and the daemon's clock may be years ahead, or be set
+// while the lease is held. [Leases.Sweep] of the next run drops the leases of an agent that was
+// killed.
 func (l *Leases) Hold(ctx context.Context) (held context.Context, done func(), err error) {
 	id := rand.Text()
 	l.mu.Lock()
@@ -83,8 +83,8 @@ func (l *Leases) SweepLeft(ctx context.Context) error {
 	return err
 }
 
-// Sweep drops the leases that nobody holds, such as those of an agent that was killed: they
-// keep snapshots and content of downloads and creations that nobody goes on with.
+// Sweep drops the leases that no caller holds, such as those of an agent that was killed: they keep
+// snapshots and content of unfinished downloads and creations.
 func (l *Leases) Sweep(ctx context.Context) error {
 	service := l.client.LeasesService()
 	all, err := service.List(ctx)

@@ -1,5 +1,6 @@
-// Package leftover moves directories of snapshots out of the way that containerd does not know: a daemon that is killed between a
-// directory and its record leaves one, under the name that the next snapshot gets, and no snapshot is made from then on.
+// Package leftover moves leftover directories of snapshots out of the way. A daemon that is killed between making a directory and
+// its record leaves a directory that containerd does not know. It has the name that the next snapshot gets, so that no snapshot
+// can be made any more.
 package leftover
 
 import (
@@ -28,9 +29,9 @@ func blocking(err error) (dir string, ok bool) {
 	return filepath.Join(m[3], m[4]), true
 }
 
-// Moved does what makes a snapshot. Where a directory that the daemon does not know is in its way it gives that another name, under which
-// the daemon collects it as it does with what it left itself, and does it once more. It is not removed here: where the daemon's record
-// is an older one a container may still run on it.
+// Moved calls do, which makes a snapshot. If a directory that the daemon does not know is in the way, Moved renames it, so that the
+// daemon collects it like its own leftovers, and calls do again. It does not remove the directory: if the daemon's record is an old one,
+// a container may still run on it.
 func Moved(do func() error) error {
 	for n := 0; ; n++ {
 		err := do()

@@ -20,8 +20,8 @@ const localHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopb
 // word is what may stand in the files of a container as one name.
 var word = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
 
-// check refuses names and addresses of a container of which one would be several in its
-// files or in those of others. The CO does not let them through; this holds whoever sent them.
+// check refuses names and addresses of a container of which one would be several in its files or in
+// those of others. The CO refuses them already; this check does not rely on it.
 func check(c engine.Container) error {
 	names := append([]string{Hostname(c), c.ID.Name}, c.Spec.Aliases...)
 	texts := slices.Clone(c.Spec.DNS)

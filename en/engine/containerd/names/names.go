@@ -1,15 +1,14 @@
-// Package names lets the containers of a deployment find each other and the world by
-// name, in the two ways in which programs look.
+// Package names lets the containers of a deployment find each other and the world by name, in the
+// two ways in which programs look.
 //
-// The C library reads /etc/hosts first: each container's has the names of all the others
-// of its deployment, and works whether the agent runs or not. What asks DNS itself, such
-// as nslookup, nginx with resolver or c-ares, finds a name server of the agent at
-// 127.0.0.11, where Docker has one: its sockets are in the network namespace of the
-// container, so that no firewall of the node and no port that it publishes comes in
-// between. It answers for the deployment and asks the node's name servers about the rest,
-// and those follow the node's as DHCP changes them. While the agent restarts it does not
-// answer; the C library then goes on to the node's name servers, which resolv.conf names
-// after it where a container can reach them.
+// The C library reads /etc/hosts first: each container's has the names of all the others of its
+// deployment, and works whether the agent runs or not. A program that asks DNS itself, such as
+// nslookup, nginx with resolver or c-ares, finds a name server of the agent at 127.0.0.11, as with
+// Docker. Its sockets are in the network namespace of the container, so that no firewall and no
+// published port of the node interferes. It answers for the names of the deployment, and asks the
+// node's name servers about all others; when DHCP changes those, it uses the new ones. While the
+// agent restarts it does not answer: the C library then asks the node's name servers, which
+// resolv.conf lists after it if a container can reach them.
 package names
 
 import (
@@ -215,16 +214,17 @@ func (n *Names) Write(key string, c engine.Container) error {
 	return inplace.Write(n.path(key, "hosts"), append(hosts, extraHosts(c.Spec.ExtraHosts, "127.0.0.1")...))
 }
 
-// Unknown reports whether the settings of a container were damaged, and nobody has called Take since.
+// Unknown reports whether the settings of a container were damaged and Take has not been called
+// since.
 func (n *Names) Unknown(key string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.unknown[key]
 }
 
-// Take takes up a container that runs and whose settings are Unknown. An error says that its files could not be
+// Adopt records a container that runs and whose settings are Unknown. An error says that its files could not be
 // written; those that it has stay, and they are written with the next change.
-func (n *Names) Take(ctx context.Context, key string, c engine.Container) error {
+func (n *Names) Adopt(ctx context.Context, key string, c engine.Container) error {
 	err := n.Write(key, c)
 	n.mu.Lock()
 	delete(n.unknown, key)
@@ -353,7 +353,8 @@ func (n *Names) refresh(ctx context.Context, network string) (map[string]error, 
 	return failed, nil
 }
 
-// note remembers whether a network has files to be written again, and says so once.
+// note remembers whether a network has files that must be written again. It logs the first failure
+// only.
 func (n *Names) note(network string, failed map[string]error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,5 +1,4 @@
-// Package programs runs programs in containers that run: those that are asked something, such as whether the container is healthy, and those that
-// somebody is at.
+// Package programs runs programs in running containers: health checks, and programs that a person uses.
 package programs
 
 import (
@@ -39,10 +38,13 @@ type Programs struct {
 	mu    sync.Mutex      // protects what follows
 	open  map[string]bool // programs of Open that have not ended, by the id of their process
 	swept bool
+	left  map[string]string // containers of programs that could not be ended, by the id of their process
 }
 
 // New returns Programs.
-func New(o Options) *Programs { return &Programs{o: o, open: map[string]bool{}} }
+func New(o Options) *Programs {
+	return &Programs{o: o, open: map[string]bool{}, left: map[string]string{}}
+}
 
 // task returns that of a container, and how its process was started.
 func (p *Programs) task(ctx context.Context, container string) (client.Task, specs.Process, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -28,19 +29,24 @@ const (
 	prefix = "session-"
 	// hangUpTime is how long a program may go on after it was hung up.
 	hangUpTime = 2 * time.Second
-	// drainEvery is how often is looked whether a program that has ended has output that nobody reads.
+	// drainEvery is the interval at which the output of a program that has ended is checked for bytes
+	// that are not read.
 	drainEvery = 50 * time.Millisecond
+	// lookEvery is how often is looked whether children of a program that was hung up have ended.
+	lookEvery = 250 * time.Millisecond
 )
 
-// A process is a program that somebody is at.
+// A process is a program that a person uses.
 type process struct {
-	of      *Programs
-	ctx     context.Context
-	process client.Process
-	id      string
-	exited  <-chan client.ExitStatus
-	stop    context.CancelFunc // ends the wait for exited
-	outputs []*output
+	of        *Programs
+	container string
+	ctx       context.Context
+	task      client.Task
+	process   client.Process
+	id        string
+	exited    <-chan client.ExitStatus
+	stop      context.CancelFunc // ends the wait for exited
+	outputs   []*output
 }
 
 // Open starts a program, see engine.Programs.
@@ -56,9 +62,11 @@ func (p *Programs) Open(ctx context.Context, container string, program engine.Pr
 			spec.Env = append(slices.Clip(spec.Env), "TERM=xterm")
 		}
 	}
+	id := prefix + program.Name
+	spec.Env = append(slices.Clip(spec.Env), marker+id)
 	out, errs := &output{to: program.Output}, &output{to: program.Errors}
 	started := make(chan struct{})
-	made := &process{of: p, ctx: ctx, id: prefix + program.Name, outputs: []*output{out, errs}}
+	made := &process{of: p, container: container, ctx: ctx, task: t, id: id, outputs: []*output{out, errs}}
 	var in io.Reader
 	if program.Input != nil {
 		in = &input{program.Input, func() {
@@ -99,7 +107,11 @@ func (o *process) start(t client.Task, spec specs.Process, creator cio.Creator, 
 	o.process = made
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, o.of.remove(o.ctx, made))
+			failed := o.of.remove(o.ctx, made)
+			if failed != nil {
+				o.of.leave(o.container, o.id)
+			}
+			err = errors.Join(err, failed)
 		}
 	}()
 	wctx, stop := context.WithCancel(context.WithoutCancel(o.ctx))
@@ -157,23 +169,41 @@ func (o *process) closeInput() {
 	_ = o.process.CloseIO(clean, client.WithStdinCloser) // it has ended
 }
 
-// hangUp ends the program: by SIGHUP, and where it goes on by SIGKILL.
+// hangUp ends the program and its children: by SIGHUP, and what goes on by SIGKILL.
 func (o *process) hangUp() {
-	_ = o.of.kill(o.ctx, o.process, syscall.SIGHUP) // the next one is sent anyhow
-	timer := time.NewTimer(hangUpTime)
+	_ = o.of.kill(o.ctx, o.process, syscall.SIGHUP)         // the next one is sent anyhow
+	_, _ = o.of.signal(o.ctx, o.task, o.id, syscall.SIGHUP) // likewise
+	timer, look := time.NewTimer(hangUpTime), time.NewTicker(lookEvery)
 	defer timer.Stop()
-	select {
-	case <-o.exited:
-	case <-timer.C:
-		_ = o.of.kill(o.ctx, o.process, syscall.SIGKILL) // the removal says what is wrong
+	defer look.Stop()
+	for exited := o.exited; exited != nil || !o.alone(); {
+		select {
+		case <-exited:
+			exited = nil
+		case <-look.C:
+		case <-timer.C:
+			_ = o.of.kill(o.ctx, o.process, syscall.SIGKILL)         // the removal says what is wrong
+			_, _ = o.of.signal(o.ctx, o.task, o.id, syscall.SIGKILL) // where that fails the task is gone, or containerd is away and Sweep ends what is left
+			return
+		}
 	}
+}
+
+// alone reports whether no child of the program runs, as far as is known.
+func (o *process) alone() bool {
+	children, err := o.of.signal(o.ctx, o.task, o.id, 0)
+	return err != nil || children == 0
 }
 
 // Wait waits for the end of the program and removes its process.
 func (o *process) Wait() (code int32, err error) {
 	defer o.of.note(o.id, false)
 	defer func() {
-		if failed := o.of.remove(o.ctx, o.process); err == nil {
+		failed := o.of.remove(o.ctx, o.process)
+		if failed != nil {
+			o.of.leave(o.container, o.id) // containerd is away: the program may go on
+		}
+		if err == nil {
 			err = failed
 		}
 	}()
@@ -240,6 +270,35 @@ func (i *input) Read(b []byte) (int, error) {
 		i.end()
 	}
 	return n, err
+}
+
+// leave notes that a program in a container could not be ended.
+func (p *Programs) leave(container, id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left[id] = container
+}
+
+// SweepLeft ends the programs that could not be ended before, as containerd was away.
+func (p *Programs) SweepLeft(ctx context.Context) error {
+	p.mu.Lock()
+	left := maps.Clone(p.left)
+	p.mu.Unlock()
+	var errs []error
+	for id, container := range left {
+		t, _, err := p.task(ctx, container)
+		if err == nil {
+			err = p.end(ctx, t, id)
+		}
+		if err != nil && !ended(err) {
+			errs = append(errs, fmt.Errorf("end a program in %s: %w", container, err))
+			continue
+		}
+		p.mu.Lock()
+		delete(p.left, id)
+		p.mu.Unlock()
+	}
+	return errors.Join(errs...)
 }
 
 // Sweep ends, once, the programs that an earlier agent left in these containers.
@@ -309,6 +368,9 @@ func (p *Programs) end(ctx context.Context, t client.Task, id string) error {
 		return err
 	}
 	if err := p.kill(ctx, left, syscall.SIGKILL); err != nil {
+		return err
+	}
+	if _, err := p.signal(ctx, t, id, syscall.SIGKILL); err != nil {
 		return err
 	}
 	<-exited // within ends it, too

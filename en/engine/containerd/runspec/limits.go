@@ -33,8 +33,8 @@ func withCgroupNamespace(ctx context.Context, client oci.Client, c *containers.C
 	return oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.CgroupNamespace})(ctx, client, c, s)
 }
 
-// limits refuses a limit that the kernel cannot keep: a container must not
-// run without a bound that somebody relies on.
+// limits refuses a limit that the kernel cannot keep: a container must not run without a bound that
+// its deployment asks for.
 func limits(c engine.Container, warn func(text string)) ([]oci.SpecOpts, error) {
 	const period = 100_000 // microseconds, the kernel's default
 	var opts []oci.SpecOpts

@@ -28,9 +28,9 @@ func ReadOnlyOption() string {
 	return "ro"
 }
 
-// CheckReadOnly looks at the mounts of a task that was made and not started, and
-// refuses a read-only bind below which something is writable: the kernel or the
-// runtime may not know recursive read-only mounts, and then do the half in silence.
+// CheckReadOnly looks at the mounts of a task that was made and not started. It refuses a read-only
+// bind mount below which something is writable: a kernel or runtime without recursive read-only
+// mounts makes only the top one read-only, without an error.
 func CheckReadOnly(ctx context.Context, c client.Container, t client.Task, id engine.ID) error {
 	spec, err := c.Spec(ctx)
 	if err != nil {

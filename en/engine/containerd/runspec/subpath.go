@@ -24,8 +24,8 @@ func find(volume, subpath string) (fs.FileInfo, error) {
 	return root.Stat(subpath)
 }
 
-// checkSubpath refuses a mount of a part of a volume that is not there. As with Docker, nobody
-// makes it but the containers that have the volume.
+// checkSubpath refuses a mount of a part of a volume that is not there. As with Docker, only the
+// containers that mount the volume create directories in it.
 func checkSubpath(c engine.Container, m protocol.Mount, around Surroundings) error {
 	if m.Subpath == "" {
 		return nil
@@ -37,9 +37,9 @@ func checkSubpath(c engine.Container, m protocol.Mount, around Surroundings) err
 	return nil
 }
 
-// CheckSubpaths looks at the mounts of a task that was made and not started, and refuses it
-// where one of a part of a volume is of something else: who can write the volume may have put
-// a symbolic link there between the check and the mount, which leads to files of the node.
+// CheckSubpaths looks at the mounts of a task that was made and not started. It refuses the task if
+// a mount of a part of a volume leads elsewhere: between the check and the mount, a container that
+// can write to the volume may have put a symbolic link there that leads to files of the node.
 func CheckSubpaths(c engine.Container, t client.Task, volume func(name string) string) error {
 	root := filepath.Join("/proc", strconv.FormatUint(uint64(t.Pid()), 10), "root")
 	for _, m := range c.Spec.Mounts {

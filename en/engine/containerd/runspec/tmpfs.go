@@ -16,10 +16,10 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// tmpfsOptions returns the options of the mount of a tmpfs. Without a mode it has, as in Docker,
-// that of the directory of the image, or the one that all may write to where the image has none;
-// but nobody may write to one that is read-only, and programs such as sudo read no files in a
-// directory that says otherwise.
+// tmpfsOptions returns the options of the mount of a tmpfs. Without a mode in the spec it has, as
+// in Docker, the mode of the directory in the image, or 1777 if the image has none. But a read-only
+// one may be written by no user: programs such as sudo read no files in a directory whose mode says
+// otherwise.
 func tmpfsOptions(m protocol.Mount) []string {
 	options := []string{"nosuid", "nodev"}
 	mode := m.Mode
@@ -75,8 +75,9 @@ func setMode(root string, m protocol.Mount) error {
 	return unix.Fchmod(fd, m.Mode)
 }
 
-// openIn opens a directory below a root, out of which no symbolic link leads, whoever changes
-// them meanwhile. Kernels before 5.6 cannot: there it is looked up first.
+// openIn opens a directory below a root. No symbolic link leads out of the root, even if other
+// processes change links meanwhile. Kernels before 5.6 cannot do that: there the path is resolved
+// first.
 func openIn(root, target string) (int, error) {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

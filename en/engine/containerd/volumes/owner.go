@@ -30,8 +30,8 @@ func unsettled(path string) string {
 	return filepath.Join(filepath.Dir(path), ".unsettled-"+filepath.Base(path)) // no volume begins with a dot
 }
 
-// settle gives a volume that nobody could write to so far to the first who can: the owner of what the
-// image has there, else the user of the container.
+// settle gives a volume that only readers mounted so far to the first container that can write to it:
+// its owner becomes the owner of that path in the image, else the user of the container.
 func settle(ctx context.Context, path string, m protocol.Mount, image Image) error {
 	open := unsettled(path)
 	if _, err := os.Lstat(open); errors.Is(err, fs.ErrNotExist) {
@@ -77,8 +77,8 @@ func userOf(root, name string) (uid, gid int) {
 	return found.Uid, found.Gid
 }
 
-// regular returns where a file of the image is, and "" where it is none: a pipe waits for who
-// writes.
+// regular returns where a file of the image is, and "" where it is none: opening a pipe would wait
+// for its writer.
 func regular(root, file string) string {
 	path, err := cfs.RootPath(root, file)
 	if err != nil {

@@ -131,13 +131,13 @@ type Image struct {
 	User string
 }
 
-// Fill makes the volume of a mount if there is none, and brings the files of this version. As
-// with Docker, a new one begins with what the image has at the target, owner and mode
-// included, unless it says otherwise; of one with files it has the owner and mode alone. Where
-// the image has nothing it belongs to the user of the container, as with Podman: nobody else could
-// give it to one who is not root. One that so far is mounted to read alone belongs to that of the
-// first container that writes there. What the mount says of its owner wins, and holds for all that
-// the volume begins with.
+// Fill makes the volume of a mount if there is none, and delivers the files of this version. As
+// with Docker, a new volume begins with the content of the image at the target, owner and mode
+// included, unless the mount says otherwise; a volume with files of the version gets the owner and
+// mode alone. Where the image has nothing, the volume belongs to the user of the container, as with
+// Podman: a user other than root could not get it otherwise. A volume that only readers mount so
+// far is given to the first container that mounts it writable. An owner in the mount takes
+// precedence, and applies to all initial content of the volume.
 func (s *Store) Fill(ctx context.Context, d protocol.DeploymentName, m protocol.Mount, image Image) error {
 	path := s.Dir(d, m.Source)
 	unlock, err := s.locks.Lock(ctx, path)

@@ -22,7 +22,7 @@ var (
 	frame = regexp.MustCompile(`^\s+(at .*(\(|:\d)|\.\.\. \d+ (more|common frames omitted|lines matching))|^\s*(Caused by|Suppressed): |^\s+--- End of |^Emitted 'error' event`)
 	// head is the line that such a trace is about.
 	head = regexp.MustCompile(`^(Exception in thread |Unhandled exception|Uncaught )|^[\w.$/]*(Error|Exception|Throwable|Rejection)\b`)
-	// nodeVersion ends what Node.js says of an exception that nobody has caught.
+	// nodeVersion ends the report of Node.js on an uncaught exception.
 	nodeVersion = regexp.MustCompile(`^Node\.js v\d`)
 	// pythonTrace begins a trace of Python, pythonGroup one of a group of exceptions.
 	pythonTrace = "Traceback (most recent call last):"
@@ -116,7 +116,7 @@ func ofFrames(lines []string) string {
 		return ""
 	}
 	if !frame.MatchString(lines[last]) {
-		if node { // it has no trace, such as that of a value that is no Error
+		if node { // no trace: the value thrown is no Error
 			return strings.TrimSpace(lines[last])
 		}
 		return ""

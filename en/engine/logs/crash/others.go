@@ -20,7 +20,7 @@ var (
 	rubyFrame = regexp.MustCompile("^\\s+(from \\S.*:\\d+:in [`'].*'|\\.\\.\\. \\d+ levels\\.\\.\\.)$")
 	rubyMark  = regexp.MustCompile(`^\s*\^+$`)
 
-	// phpHead begins the report of PHP on an exception that nobody has caught, phpEnd ends it.
+	// phpHead begins the report of PHP on an uncaught exception, phpEnd ends it.
 	phpHead = regexp.MustCompile(`(PHP )?Fatal error: +Uncaught `)
 	phpEnd  = regexp.MustCompile(`^\s+thrown in .* on line \d+$`)
 )

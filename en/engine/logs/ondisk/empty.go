@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/colonyfleet/colony/en/engine/logs/ondisk/part"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
 )
@@ -13,8 +14,8 @@ import (
 // tailName is added to the name of a file for the one with what was before.
 const tailName = ".tail"
 
-// empty is what drop does on a file system that has no holes: it copies the end of a file and empties it. What is appended
-// between the two is lost, and how much that is nobody can tell. The caller holds work.
+// empty does the work of drop on a file system without holes: it copies the end of a file and empties the file. Bytes that
+// are appended between the two steps are lost, and their number is unknown. The caller holds work.
 func (l *log) empty(f *os.File, i int, leave int64) error {
 	e := l.extents[i]
 	leave /= 2 // the file, and as much before it
@@ -26,11 +27,11 @@ func (l *log) empty(f *os.File, i int, leave int64) error {
 	if err != nil {
 		return err
 	}
-	more, next, mid, err := countLines(f, max(e.start, e.base)-e.base, from-e.base)
+	more, next, mid, err := part.CountLines(f, max(e.start, e.base)-e.base, from-e.base)
 	if err != nil {
 		return err
 	}
-	text, err := io.ReadAll(io.NewSectionReader(f, next, 2*leave+lineWindow))
+	text, err := io.ReadAll(io.NewSectionReader(f, next, 2*leave+part.LineWindow))
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (l *log) countOld(i int, e extent) (lines int64, err error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
-	return ends(b[:n]), nil
+	return part.Ends(b[:n]), nil
 }
 
 // readOld reads of the file before that of a stream, from an offset on. The caller holds mu to read.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/en/engine/logs/ondisk/part"
 	"github.com/colonyfleet/colony/internal/testpart"
 )
 
@@ -103,7 +104,7 @@ func TestFileSystems(t *testing.T) {
 				}
 				total += info.Sys().(*syscall.Stat_t).Blocks * 512
 			}
-			if total > 20_000+2*block+lineWindow {
+			if total > 20_000+2*part.Block+part.LineWindow {
 				t.Errorf("the files take up %d bytes after they were cut to 20,000", total)
 			}
 			if err := s.Keep(webKey); err != nil {
@@ -171,7 +172,7 @@ func TestCollapse(t *testing.T) {
 					if ferr != nil {
 						t.Fatal(ferr)
 					}
-					err = errors.Join(err, collapse(f, n), f.Close())
+					err = errors.Join(err, part.Collapse(f, n), f.Close())
 				}
 			}
 			l.work.Unlock()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/en/engine/logs/ondisk/part"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/recordlog"
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -67,7 +68,8 @@ type mark struct {
 	ends   [streams]int64
 }
 
-// A log is that of one container. Looks, starts and removals hold work; whoever reads files holds mu.
+// A log is that of one container. A look, a start and a removal hold work; a reader of the files
+// holds mu.
 type log struct {
 	key   string
 	paths [streams]string                           // of the files, where they are not those of a container
@@ -161,12 +163,12 @@ func (l *log) survey(i int, begun pending) error {
 		return nil
 	}
 	at := e.start - e.base
-	data, err := seekData(f, at, size)
+	data, err := part.SeekData(f, at, size)
 	if err != nil || data <= at {
 		return err
 	}
 	// Dropped, but not noted. The count of lines is lost.
-	_, next, mid, err := countLines(f, data, data)
+	_, next, mid, err := part.CountLines(f, data, data)
 	e.start, e.mid, e.less = e.base+next, mid, true
 	return err
 }
@@ -195,8 +197,8 @@ func (l *log) path(i int) string {
 	return filepath.Join(l.dir, fileNames[i])
 }
 
-// The kinds of records. A name says whose log it is, a mark and a begin are a mark, a drop says what is there of a stream, a
-// collapse how many bytes are about to be taken out of the front of its file, and an empty what will be there once its
+// The kinds of records. A name says whose log it is. A mark and a begin are a mark. A drop says what is left of a stream. A
+// collapse says how many bytes are about to be taken out of the front of its file. An empty says what will be left once its
 // file is emptied.
 const (
 	recordName = iota + 1

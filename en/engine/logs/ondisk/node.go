@@ -16,8 +16,8 @@ import (
 // A Node reads the logs of containers, and that of the agent itself.
 type Node struct {
 	logs.Reader // of the containers
-	// AgentLog is the file that the log of the agent goes to, one JSON object in each line. Whoever writes it moves it
-	// to the same name with .1 when it is too long. Empty: there is none.
+	// AgentLog is the file that the log of the agent goes to, one JSON object in each line. When it is too long, its
+	// writer moves it to the same name with .1. Empty: there is none.
 	AgentLog string
 }
 

@@ -1,14 +1,14 @@
-// Package ondisk keeps the logs of containers in files that others append to: the shim of a container, which
-// lives without the agent and without containerd.
+// Package ondisk keeps the logs of containers in files that others append to: the shim of a container, which lives without the agent
+// and without containerd.
 //
-// Each stream is one file, and a byte of it is written once. What is too old is punched out of the front of the file
-// (fallocate with FALLOC_FL_PUNCH_HOLE), while others append to its end: nothing is copied, no byte gets lost that is
-// not counted before, and the offset of each line stays what it was. How many lines ended before the first byte that is
-// still there is noted first, in a file marks beside them, so that a kill between the two changes nothing. The
-// same file has the lengths of the streams about once in a second, from which lines have their times.
+// Each stream is one file, and a byte of it is written once. What is too old is punched out of the front of the file (fallocate with
+// FALLOC_FL_PUNCH_HOLE), while others append to its end: nothing is copied, no byte gets lost that is not counted before, and the
+// offset of each line stays what it was. The number of lines that ended before the first byte left is recorded before that, in a file
+// marks beside them, so that a kill between the two steps changes nothing. The same file has the lengths of the streams about once in
+// a second, from which lines have their times.
 //
-// The directory of a container, below containers of the state directory, has its log in output. That of a container that is removed is
-// moved to logs as it is.
+// The directory of a container, below containers of the state directory, has its log in output. When a
+// container is removed, its log is moved unchanged to the directory logs.
 package ondisk
 
 import (
@@ -26,6 +26,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/en/engine/logs/ondisk/part"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -34,8 +35,8 @@ import (
 
 // Limits bound the logs of a node.
 type Limits struct {
-	// Stream bounds what is there of one stream, in bytes. Until somebody looks, which is four times in a second, it is exceeded
-	// by what the container writes.
+	// Stream bounds the size of one stream, in bytes. The store checks it four times in a second; between two checks a container
+	// may exceed it.
 	Stream int64
 	// Node bounds all logs together. Where they are more, those of removed containers go first, the
 	// oldest before the others, and then each stream has less.
@@ -101,7 +102,7 @@ func Open(o Options) (*Store, error) {
 		}
 		for _, path := range paths {
 			key := filepath.Base(filepath.Dir(path))
-			if _, err := s.take(key, engine.ID{}); err != nil {
+			if _, err := s.ensure(key, engine.ID{}); err != nil {
 				o.Logger.Warn("log of a container not taken up", "container", key, "err", err)
 			}
 		}
@@ -146,8 +147,8 @@ func (s *Store) damage(d *statefile.Damage) {
 	}
 }
 
-// take returns the log of a container, which it takes up, or makes.
-func (s *Store) take(key string, id engine.ID) (*log, error) {
+// ensure returns the log of a container, which it opens, or makes.
+func (s *Store) ensure(key string, id engine.ID) (*log, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.live[key]; l != nil {
@@ -190,10 +191,10 @@ func (l *log) name(id engine.ID) {
 // Begin makes a log ready for a start of a container, and returns the paths of the files that its streams are to be
 // appended to. They exist.
 func (s *Store) Begin(key string, id engine.ID) (out, errs string, err error) {
-	l, err := s.take(key, id)
-	if err == nil && l.lost() { // somebody removed its directory
+	l, err := s.ensure(key, id)
+	if err == nil && l.lost() { // its directory was removed
 		s.drop(l)
-		l, err = s.take(key, id)
+		l, err = s.ensure(key, id)
 	}
 	if err != nil {
 		return "", "", err
@@ -238,8 +239,9 @@ func (s *Store) drop(l *log) {
 	_ = l.release() // a file that is removed
 }
 
-// Reason returns the line of stderr by which the present or last run of a container says why it ended, which is the last one but
-// where that is a stack trace; else that of stdout; "" where it wrote none. It has at most limit bytes.
+// Reason returns the line in which the present or last run of a container says why it ended: the last line of stderr, or, where
+// that is a stack trace, the line that names the error; without stderr, that of stdout; "" where it wrote none. It has at most
+// limit bytes.
 func (s *Store) Reason(key string, limit int) string {
 	s.mu.Lock()
 	l := s.live[key]
@@ -256,15 +258,15 @@ func (s *Store) Reason(key string, limit int) string {
 	defer l.mu.RUnlock()
 	for _, i := range []int{stderr, stdout, mixed} {
 		e := l.extents[i]
-		if text := reason(l.path(i), max(w.from[i]-e.base, e.start-e.base, 0), w.to[i]-e.base); text != "" {
+		if text := part.Reason(l.path(i), max(w.from[i]-e.base, e.start-e.base, 0), w.to[i]-e.base); text != "" {
 			return text[:min(len(text), limit)]
 		}
 	}
 	return ""
 }
 
-// Keep moves the log of a container that is removed, and to which nobody writes any more, to those that are retained. An
-// empty one is removed.
+// Keep moves the log of a removed container, which has no writer any more, to the retained ones. An empty one is
+// removed.
 func (s *Store) Keep(key string) error {
 	s.mu.Lock()
 	l := s.live[key]

@@ -21,6 +21,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/en/engine/logs/ondisk/part"
 	"github.com/colonyfleet/colony/internal/statefile"
 )
 
@@ -223,13 +224,13 @@ func TestNothingIsLostUncounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the file is within its limit on disk", func() bool { return onDisk(sh.out.Name()) <= 64<<10+2*block })
+	await(t, "the file is within its limit on disk", func() bool { return onDisk(sh.out.Name()) <= 64<<10+2*part.Block })
 	if info.Size() < 1<<20 {
 		t.Errorf("the file has %d bytes: it was not dropped from at all", info.Size())
 	}
 }
 
-// Whoever reads on while lines are dropped gets a gap with their number in their place.
+// A reader that goes on while lines are dropped gets a gap with their number in their place.
 func TestGapWhileReading(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir(), unbounded)
@@ -266,8 +267,8 @@ func TestGapWhileReading(t *testing.T) {
 	}
 }
 
-// Whoever follows a container that writes faster than it is read gets each line, or its number in a gap, and its memory
-// does not grow. It waits for the end of a line, and for the container's next version.
+// A reader that follows a container that writes faster than it is read gets each line, or its number in a gap, and its
+// memory does not grow. It waits for the end of a line, and for the container's next version.
 func TestFollowAtFullSpeed(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir(), same)
@@ -413,25 +414,25 @@ func TestReasonOfManyGoroutines(t *testing.T) {
 	const last = "/tmp/gp/main.go:10 +0x37"
 	goroutines := func(bytes int) string { return strings.Repeat(each, bytes/len(each)) }
 	cases := map[string]struct{ before, text, want string }{
-		"the whole run":       {"", panicked + goroutines(3*tail), "panic: no licence:"},
-		"after other lines":   {"", "listening\n" + panicked + goroutines(tail), "panic: no licence:"},
-		"a fatal error":       {"", "fatal error: all goroutines are asleep - deadlock!\n" + goroutines(2*tail), "fatal error: all goroutines are asleep - deadlock!"},
-		"too long":            {"", panicked + goroutines(mostTraces+tail), last},
-		"in another run":      {panicked, goroutines(2 * tail), last},
-		"before other lines":  {"", "panic: recovered\n" + strings.Repeat("going on\n", 50) + goroutines(2*tail), last},
-		"nothing but a trace": {"", goroutines(2 * tail), last},
+		"the whole run":       {"", panicked + goroutines(3*part.Tail), "panic: no licence:"},
+		"after other lines":   {"", "listening\n" + panicked + goroutines(part.Tail), "panic: no licence:"},
+		"a fatal error":       {"", "fatal error: all goroutines are asleep - deadlock!\n" + goroutines(2*part.Tail), "fatal error: all goroutines are asleep - deadlock!"},
+		"too long":            {"", panicked + goroutines(part.MostTraces+part.Tail), last},
+		"in another run":      {panicked, goroutines(2 * part.Tail), last},
+		"before other lines":  {"", "panic: recovered\n" + strings.Repeat("going on\n", 50) + goroutines(2*part.Tail), last},
+		"nothing but a trace": {"", goroutines(2 * part.Tail), last},
 	}
 	for shift := range 10 { // the border of two parts moves over the first lines
-		report := panicked + goroutines(2*tail-2*len(panicked))
-		report = strings.TrimSuffix(report, "\n") + strings.Repeat(" ", 2*tail+shift+5-len(report)) + "\n"
-		cases[fmt.Sprint("at a border, ", shift)] = struct{ before, text, want string }{"", strings.Repeat("going on\n", tail/8) + report, "panic: no licence:"}
+		report := panicked + goroutines(2*part.Tail-2*len(panicked))
+		report = strings.TrimSuffix(report, "\n") + strings.Repeat(" ", 2*part.Tail+shift+5-len(report)) + "\n"
+		cases[fmt.Sprint("at a border, ", shift)] = struct{ before, text, want string }{"", strings.Repeat("going on\n", part.Tail/8) + report, "panic: no licence:"}
 	}
 	for name, c := range cases {
 		path := filepath.Join(t.TempDir(), "log")
 		if err := os.WriteFile(path, []byte(c.before+c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := reason(path, int64(len(c.before)), int64(len(c.before+c.text))); got != c.want {
+		if got := part.Reason(path, int64(len(c.before)), int64(len(c.before+c.text))); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
@@ -464,7 +465,7 @@ func TestOneFileOfOlderAgents(t *testing.T) {
 	for n := range 20_000 {
 		fmt.Fprintln(f, "line", n)
 	}
-	await(t, "the one file is bounded", func() bool { return onDisk(f.Name()) <= 64<<10+2*block })
+	await(t, "the one file is bounded", func() bool { return onDisk(f.Name()) <= 64<<10+2*part.Block })
 	got := read(t, s, func(r *logs.Request) { r.Streams, r.Tail = []logs.Stream{logs.Stderr}, 1 })
 	want(t, got, "mixed 0 20001 line 19999")
 	sh := begin(t, s) // it is restarted
@@ -514,7 +515,7 @@ func TestRuns(t *testing.T) {
 }
 
 // TestRunsAreApart restarts a container at once, again and again: what a run wrote to either stream, also without an end of line, is given before
-// what the next one wrote, to who reads it afterwards and to who follows.
+// what the next one wrote, to a later reader and to one that follows.
 func TestRunsAreApart(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir(), same)
@@ -530,7 +531,8 @@ func TestRunsAreApart(t *testing.T) {
 		}
 		expected = append(expected, fmt.Sprintf("stdout %d %d line %d", n, n+1, n), fmt.Sprintf("stderr %d 1 error %d (partial)", n, n))
 	}
-	// Within a run the order of the streams is not known. That the last one has no end is not known to who follows.
+	// Within a run the order of the streams is not known. That the last one has no end is not known to a reader
+	// that follows.
 	byRun := func(lines []string) []string {
 		for n := 0; n+1 < len(lines); n += 2 {
 			slices.Sort(lines[n : n+2])

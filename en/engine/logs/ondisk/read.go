@@ -273,7 +273,7 @@ func (rd *reading) each(ctx context.Context, f func(*source, *logs.Entry) bool) 
 			return nil
 		}
 		e := from.head
-		from.take()
+		from.dropHead()
 		if !f(from, e) {
 			return nil
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/colonyfleet/colony/en/engine"
 )
 
-// removedDir is the directory of the logs of removed containers. Each is a directory, named as that of its container was,
-// and after the time of its removal in milliseconds; agents before 0.3.0 left files.
+// removedDir is the directory of the logs of removed containers. Each log is a directory. Its name is that of the
+// container's directory, followed by the time of removal in milliseconds; agents before 0.3.0 left files.
 const removedDir = "logs"
 
 // A leftover is a log of a removed container: a directory, or a file of an older agent.

@@ -30,7 +30,8 @@ type source struct {
 	at     int64  // the offset of the first byte of unread
 	lines  int64  // the ends of lines before at, with those that are missing
 
-	// The line that is being read: where it begins, the first bytes of it, and what is set of it.
+	// The line that is being read: where it begins, its first bytes, and which of its properties
+	// are known.
 	begin   int64
 	text    []byte
 	partial bool
@@ -71,7 +72,7 @@ func (s *source) peek() (*logs.Entry, error) {
 	return s.head, nil
 }
 
-func (s *source) take() { s.head = nil }
+func (s *source) dropHead() { s.head = nil }
 
 func (s *source) next() (*logs.Entry, error) {
 	for {
@@ -202,7 +203,7 @@ func (s *source) refill() (more bool, err error) {
 	}
 	defer l.mu.RUnlock()
 	if e.old < e.base && s.at == e.base && s.crossed != e.base {
-		// The file was emptied here, and nobody knows what came in between.
+		// The file was emptied here; what was written in between is unknown.
 		s.crossed = e.base
 		s.gap = s.missing(s.at, &logs.Gap{LinesUnknown: true})
 		return true, nil

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/en/engine/logs/ondisk/part"
 	"github.com/colonyfleet/colony/internal/disk"
 )
 
@@ -16,7 +17,8 @@ const (
 	marksFile = "marks"
 	// markEvery is the shortest time between two marks.
 	markEvery = time.Second
-	// The time between two looks at the files: idle, while somebody follows, and while one grows fast.
+	// The time between two looks at the files: idle, while a reader follows, and while a file grows
+	// fast.
 	lookIdle      = 250 * time.Millisecond
 	lookFollowing = 50 * time.Millisecond
 	lookLeast     = 5 * time.Millisecond
@@ -152,7 +154,7 @@ func (l *log) drop(i int, leave int64) error {
 	if e.old < e.base { // there are no holes, which was noticed before
 		return l.empty(f, i, leave)
 	}
-	lines, next, mid, err := countLines(f, e.start-e.base, e.end-leave-e.base)
+	lines, next, mid, err := part.CountLines(f, e.start-e.base, e.end-leave-e.base)
 	if err != nil {
 		return fmt.Errorf("count what is dropped of %s: %w", l.path(i), err)
 	}
@@ -167,13 +169,14 @@ func (l *log) drop(i int, leave int64) error {
 	return l.collapse(f, i, next-next%l.collapseAt)
 }
 
-// punch frees what is before the new beginning of a stream. Who reads sees that before, and a later agent, too.
+// punch frees the bytes before the new beginning of a stream. Readers, and a later agent, know of the new
+// beginning before that.
 func (l *log) punch(f *os.File, i int, e extent) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.extents[i] = e
 	l.note(e.record(i))
-	return punch(f, e.start-e.base)
+	return part.Punch(f, e.start-e.base)
 }
 
 // collapse takes the first n bytes, which are punched out, out of a file. Where a kill comes between it and the note, it shows by the length:
@@ -182,7 +185,7 @@ func (l *log) collapse(f *os.File, i int, n int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.note(collapseRecord(i, n))
-	if err := collapse(f, n); err != nil {
+	if err := part.Collapse(f, n); err != nil {
 		return err
 	}
 	l.extents[i].base += n

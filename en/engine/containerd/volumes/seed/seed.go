@@ -29,14 +29,14 @@ const temporary = ".colony-seed"
 // limit of all files of an archive together: a larger one was changed.
 const maxFile = 16 << 20
 
-// Apply makes the files of a version be in the volume dir. Record is a file outside of
-// it that says what was delivered before. A file that is as it was delivered is replaced
-// with that of this version, or removed where this version has none; one that was changed
-// or removed in the volume stays so. An empty file that no earlier version delivered is no
-// change: it is what a mount of a file onto the volume leaves. Files belong to the owner
-// of dir. Symbolic links in the volume lead nowhere outside of it; a link, a pipe or a
-// device under the name of a file counts as a change, and is not opened. What is
-// delivered is durable before the record says so. After a crash Apply is called again.
+// Apply delivers the files of a version into the volume dir. record is a file outside of dir that
+// lists what was delivered before. A file that is still as it was delivered is replaced with that
+// of this version, or removed if this version has none; a file that was changed or removed in the
+// volume stays so. An empty file that no earlier version delivered counts as unchanged: a mount of
+// a file onto the volume leaves such a file. Files belong to the owner of dir. Symbolic links in
+// the volume lead nowhere outside of it; a link, a pipe or a device under the name of a file counts
+// as a change, and is not opened. What is delivered is durable before the record says so. After a
+// crash Apply is called again.
 func Apply(dir, record string, files []protocol.File) error {
 	delivered, err := read(record)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s seeder) bring(name string, f protocol.File, delivered string) error {
 			return nil
 		}
 	case err != nil:
-		return nil // a directory, or a link that leads out: somebody put it there
+		return nil // a directory, or a link that leads out: not ours
 	case have == digest(f.Content):
 		if have == before && state(f) != delivered {
 			return s.root.Chmod(name, mode(f))
@@ -204,7 +204,7 @@ func (s seeder) digest(name string) (string, error) {
 // errChanged says that a file is none that was delivered.
 var errChanged = errors.New("the file was changed")
 
-// write makes the temporary file, in place of whatever has its name.
+// write makes the temporary file, and replaces an existing one of that name.
 func (s seeder) write(file protocol.File) error {
 	if err := s.root.RemoveAll(temporary); err != nil {
 		return err

@@ -99,8 +99,8 @@ func TestLinksLeadNowhere(t *testing.T) {
 	}
 }
 
-// A volume of an earlier agent has empty files where others were mounted onto it. They
-// are not what somebody wrote.
+// A volume of an earlier agent has empty files where others were mounted onto it. They do not count
+// as content.
 func TestMountPointsAreFilled(t *testing.T) {
 	t.Parallel()
 	dir, record := t.TempDir(), filepath.Join(t.TempDir(), "record")

@@ -1,4 +1,6 @@
-package ondisk
+// Package part works on parts of the file of a log: it frees them, counts their lines, and
+// finds in them why the program that wrote them ended.
+package part
 
 import (
 	"bytes"
@@ -14,26 +16,26 @@ import (
 )
 
 const (
-	// block is what the system's blocks are a part of: what is punched out of a file ends at one.
-	block = 4096
-	// lineWindow is how far behind the place where a log is to begin the beginning of a line is searched.
-	lineWindow = 64 << 10
+	// Block is what the system's blocks are a part of: what is punched out of a file ends at one.
+	Block = 4096
+	// LineWindow is how far behind the place where a log is to begin the beginning of a line is searched.
+	LineWindow = 64 << 10
 
 	punchHole, keepSize, collapseRange = 0x2, 0x1, 0x8 // of fallocate(2)
 	seekDataWhence                     = 3             // of lseek(2)
 )
 
-// punch frees what a file has before an offset. Offsets stay as they are, and so does what others append
+// Punch frees what a file has before an offset. Offsets stay as they are, and so does what others append
 // meanwhile.
-func punch(f *os.File, before int64) error {
-	if before -= before % block; before == 0 {
+func Punch(f *os.File, before int64) error {
+	if before -= before % Block; before == 0 {
 		return nil
 	}
 	return fallocate(f, punchHole|keepSize, before)
 }
 
-// collapse takes the first n bytes out of a file, so that all others have an offset less by n.
-func collapse(f *os.File, n int64) error { return fallocate(f, collapseRange, n) }
+// Collapse takes the first n bytes out of a file, so that all others have an offset less by n.
+func Collapse(f *os.File, n int64) error { return fallocate(f, collapseRange, n) }
 
 func fallocate(f *os.File, mode uint32, n int64) error {
 	for {
@@ -44,8 +46,8 @@ func fallocate(f *os.File, mode uint32, n int64) error {
 	}
 }
 
-// seekData returns where a file of a size has the first byte, from an offset on, that was not punched out.
-func seekData(f *os.File, from, size int64) (int64, error) {
+// SeekData returns where a file of a size has the first byte, from an offset on, that was not punched out.
+func SeekData(f *os.File, from, size int64) (int64, error) {
 	if from >= size {
 		return size, nil
 	}
@@ -59,22 +61,22 @@ func seekData(f *os.File, from, size int64) (int64, error) {
 	return at, err
 }
 
-// countLines counts the ends of lines in a file from an offset to another, and on to the next beginning of a
+// CountLines counts the ends of lines in a file from an offset to another, and on to the next beginning of a
 // line. Where none is found within lineWindow, mid is set and next is to.
-func countLines(f *os.File, from, to int64) (lines, next int64, mid bool, err error) {
+func CountLines(f *os.File, from, to int64) (lines, next int64, mid bool, err error) {
 	b := make([]byte, 64<<10)
 	for from < to {
 		n, err := f.ReadAt(b[:min(int64(len(b)), to-from)], from)
 		if n == 0 {
 			return lines, from, false, err
 		}
-		lines += ends(b[:n])
+		lines += Ends(b[:n])
 		from += int64(n)
 		if from == to && b[n-1] == '\n' {
 			return lines, to, false, nil
 		}
 	}
-	n, err := f.ReadAt(b[:lineWindow], to)
+	n, err := f.ReadAt(b[:LineWindow], to)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return lines, to, true, err
 	}
@@ -84,30 +86,30 @@ func countLines(f *os.File, from, to int64) (lines, next int64, mid bool, err er
 	return lines, to, true, nil
 }
 
-// ends counts the ends of lines.
-func ends(b []byte) int64 { return int64(bytes.Count(b, []byte{'\n'})) }
+// Ends counts the ends of lines.
+func Ends(b []byte) int64 { return int64(bytes.Count(b, []byte{'\n'})) }
 
 const (
-	// tail is how much of a run is read for the line that says why it ended, in bytes.
-	tail = 128 << 10
-	// mostTraces is how much of it is looked through, in parts of tail, where it ends with the traces of many goroutines, and lapped
+	// Tail is how much of a run is read for the line that says why it ended, in bytes.
+	Tail = 128 << 10
+	// MostTraces is how much of it is looked through, in parts of tail, where it ends with the traces of many goroutines, and lapped
 	// by how much such parts overlap, for the lines at their borders.
-	mostTraces = 4 << 20
+	MostTraces = 4 << 20
 	lapped     = 8 << 10
 )
 
-// reason returns the line in a part of a file that says why the program which wrote it ended; "" where there is none.
-func reason(path string, from, to int64) string {
+// Reason returns the line in a part of a file that says why the program which wrote it ended; "" where there is none.
+func Reason(path string, from, to int64) string {
 	f, err := disk.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	start := max(from, to-tail)
-	end := part(f, start, to)
+	start := max(from, to-Tail)
+	end := textOf(f, start, to)
 	found := ""
 	if start > from {
-		found = panicBefore(f, max(from, to-mostTraces), start, end)
+		found = panicBefore(f, max(from, to-MostTraces), start, end)
 	}
 	if found == "" {
 		found = crash.Reason(end)
@@ -120,8 +122,8 @@ func reason(path string, from, to int64) string {
 func panicBefore(f io.ReaderAt, from, to int64, end string) (found string) {
 	_, more := crash.Panic(fromLine(end))
 	for more && to > from {
-		start := max(from, to-tail)
-		text := part(f, start, to+lapped)
+		start := max(from, to-Tail)
+		text := textOf(f, start, to+lapped)
 		text = text[:strings.LastIndexByte(text, '\n')+1]
 		if start > from {
 			text = fromLine(text)
@@ -139,7 +141,7 @@ func fromLine(text string) string {
 }
 
 // part is what a file has from an offset to another; "" where it cannot be read.
-func part(f io.ReaderAt, from, to int64) string {
+func textOf(f io.ReaderAt, from, to int64) string {
 	b, err := io.ReadAll(io.NewSectionReader(f, from, to-from))
 	if err != nil {
 		return ""
