@@ -30,7 +30,7 @@ import (
 func (e *EN) kinds(run Runtime) []command.Kind {
 	return command.Without(e.opts.RefusedCommands, []command.Kind{
 		restart.New(restart.Options{Records: e.records, Restart: e.restart}),
-		probecommand.New(probecommand.Options{Records: e.records, List: run.List, Probe: probe.New(run).Probe}),
+		probecommand.New(probecommand.Options{Records: e.records, List: run.List, Probe: probe.New(run, e.opts.Dial).Probe}),
 		pull.New(pull.Options{Records: e.records, Pull: run.Pull}),
 		inventory.New(e.link.Look),
 		netcheck.New(netcheck.System()),
@@ -79,8 +79,8 @@ func (e *EN) now() time.Time {
 	return e.opts.Now()
 }
 
-// takeCommand implements link.Options.Commands.
-func (e *EN) takeCommand(t topic.Topic, payload []byte) error { return e.commands.Take(t, payload) }
+// handleCommand implements link.Options.Commands.
+func (e *EN) handleCommand(t topic.Topic, payload []byte) error { return e.commands.Handle(t, payload) }
 
 // linked implements link.Options.Linked.
 func (e *EN) linked(up bool) { e.commands.Connected(up) }

@@ -57,7 +57,7 @@ func (c *commanded) send(n int, payload []byte) {
 	}
 }
 
-// look answers who asks for the time, and returns the results that have come of a command.
+// look answers requests for the time, and returns the results that have come of a command.
 func (c *commanded) look(n int) (results []command.Result) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -154,8 +154,8 @@ func TestMaliciousBrokerOfCommands(t *testing.T) {
 	if got := c.runs(12); got != 1 {
 		t.Errorf("it began %d times", got)
 	}
-	// A command that is taken back before it could begin never begins.
-	c.time = 0 // nobody knows the time
+	// A command that is cancelled before it could begin never begins.
+	c.time = 0 // the time is unknown
 	stop(t, e)
 	e = start(t, o)
 	defer func() { stop(t, e) }()
@@ -163,7 +163,7 @@ func TestMaliciousBrokerOfCommands(t *testing.T) {
 	c.send(20, c.envelope(co, 20, nil))
 	testpart.Eventually(t, "the agent asks for the time", func() bool { return c.asks() > before })
 	c.send(20, nil)
-	c.ends("a command that was taken back", 20, "expired withdrawn")
+	c.ends("a command that was cancelled", 20, "expired cancelled")
 }
 
 // asks returns how often the agent has asked for the time.

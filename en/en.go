@@ -20,6 +20,7 @@ import (
 	enidentity "github.com/colonyfleet/colony/en/identity"
 	"github.com/colonyfleet/colony/en/inventory"
 	"github.com/colonyfleet/colony/en/link"
+	"github.com/colonyfleet/colony/en/metrics"
 	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/en/plan/trust"
 	"github.com/colonyfleet/colony/en/probe"
@@ -39,6 +40,8 @@ type EN struct {
 	log  *slog.Logger
 
 	runner   *agent.Runner
+	metrics  *metrics.Metrics
+	run      Runtime // counted by metrics
 	commands *command.Service
 	link     *link.Link
 	disk     *disk.Watched // where the state is
@@ -92,10 +95,13 @@ func (e *EN) start(ctx context.Context) error {
 		return err
 	}
 	e.identity.Follow(held.Trust.KeySet)
-	run, err := e.runtime() // which proves to the image cache who the node is
+	run, err := e.runtime() // which identifies the node to the image cache
 	if err != nil {
 		return err
 	}
+	e.metrics = metrics.New(held.Records)
+	run = e.metrics.Runtime(run)
+	e.run = run
 	e.logs = ondisk.Node{Reader: run.Logs(), AgentLog: e.opts.LogFile}
 	if e.link, err = link.New(e.linkOptions(held, boot)); err != nil {
 		return err
@@ -111,8 +117,8 @@ func (e *EN) start(ctx context.Context) error {
 	limits := plan.DefaultLimits()
 	limits.MinHealthy = e.opts.MinHealthy
 	if e.runner, err = agent.New(agent.Options{
-		Node: e.opts.Node, Boot: boot, Engine: run, Host: run, Store: agentStore{store, e.following(store.SaveTrust)}, Uplink: e.link, Changed: e.link.Changed,
-		Probe: probe.New(run).Probe, Clock: agent.Clock{Now: e.opts.Now, Unsynced: e.opts.Unsynced}, Logger: e.log, Limits: limits,
+		Node: e.opts.Node, Boot: boot, Engine: run, Host: run, Store: agentStore{store, e.following(store.SaveTrust), e.metrics}, Uplink: e.link, Changed: e.link.Changed,
+		Probe: e.metrics.Probe(probe.New(run, e.opts.Dial).Probe), Clock: agent.Clock{Now: e.opts.Now, Unsynced: e.opts.Unsynced}, Logger: e.log, Limits: limits,
 		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter, Check: check,
 		Volumes: held.Volumes, VolumeRetention: e.opts.VolumeRetention, Incomplete: len(held.Damaged) > 0 || held.Renewed,
 	}); err != nil {
@@ -156,7 +162,7 @@ func (e *EN) inventory(host inventory.Host) *inventory.Collector {
 // readRoot returns the root key of the fleet's key sets; nil: nothing is checked.
 func (e *EN) readRoot(ctx context.Context) (ed25519.PublicKey, error) {
 	if e.opts.RootKeyFile == "" {
-		e.log.WarnContext(ctx, "desired state is not checked: whoever reaches the site's broker can make this node run anything; this is for development: set rootKeyFile")
+		e.log.WarnContext(ctx, "desired state is not checked: every client of the site's broker can make this node run anything; this is for development: set rootKeyFile")
 		return nil, nil
 	}
 	root, err := keyfile.Public(e.opts.RootKeyFile)
@@ -166,13 +172,10 @@ func (e *EN) readRoot(ctx context.Context) (ed25519.PublicKey, error) {
 	return root, nil
 }
 
-// checker returns what checks the desired state that the LO sends; nil: nothing does.
+// checker returns what checks the desired state that the LO sends.
 func (e *EN) checker(held trust.State) (*trust.Checker, error) {
-	if e.root == nil {
-		return nil, nil
-	}
 	n := trust.Node{Site: e.opts.Site, Node: e.opts.Node, Labels: e.opts.Labels}
-	if e.identity != nil {
+	if e.root != nil && e.identity != nil {
 		n.LO = e.identity.LOKey
 	}
 	return trust.New(n, e.root, held)
@@ -189,10 +192,11 @@ func (e *EN) problem() string {
 	return refused
 }
 
-// linkOptions say who the node is, which found held in its state directory.
+// linkOptions returns the options of the link to the LO. held is what the node found in its state
+// directory.
 func (e *EN) linkOptions(held *state.Contents, boot string) link.Options {
 	o := link.Options{
-		Commands: e.takeCommand, Linked: e.linked,
+		Commands: e.handleCommand, Linked: e.linked,
 		Site: e.opts.Site, Node: e.opts.Node, Presence: protocol.Presence{Agent: held.Agent, Boot: boot, Version: e.opts.Version},
 		MQTT: e.opts.LO.MQTT, KeepAlive: e.opts.LO.KeepAlive, Heartbeat: e.opts.Heartbeat, Inventory: e.opts.Inventory,
 		Problem: e.problem, Damaged: e.damaged.List, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,

@@ -9,12 +9,15 @@ import (
 	enidentity "github.com/colonyfleet/colony/en/identity"
 	"github.com/colonyfleet/colony/en/inventory"
 	"github.com/colonyfleet/colony/en/link"
+	"github.com/colonyfleet/colony/en/metrics"
+	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/en/plan/trust"
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/identity/tpm"
 	"github.com/colonyfleet/colony/internal/statefile"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // TokenFile is where the agent looks for its join token.
@@ -22,10 +25,10 @@ func (o Options) TokenFile() string {
 	return cmp.Or(o.Identity.TokenFile, filepath.Join(store.Dir(o.StateDir), "token"))
 }
 
-// openIdentity reads who the node is, where it proves that.
+// openIdentity loads the node's certificate, if identity is configured.
 func (e *EN) openIdentity(ctx context.Context) (err error) {
 	if len(e.opts.LO.Enrol) == 0 {
-		e.log.WarnContext(ctx, "development mode: this node does not prove who it is; set lo.enrol in the configuration")
+		e.log.WarnContext(ctx, "development mode: this node has no certificate; set lo.enrol in the configuration")
 		return nil
 	}
 	var root *identity.Fingerprint
@@ -49,7 +52,7 @@ func (e *EN) openIdentity(ctx context.Context) (err error) {
 	return err
 }
 
-// prove gives the link the node's end of mutual TLS, where it proves who it is.
+// prove sets up the node's end of mutual TLS on the link, if the node has a certificate.
 func (e *EN) prove(o *link.Options) {
 	if e.identity == nil {
 		return
@@ -61,6 +64,25 @@ func (e *EN) prove(o *link.Options) {
 type agentStore struct {
 	*state.Store
 	saveTrust func(trust.State) error
+	metrics   *metrics.Metrics
+}
+
+// SaveRecord stores a record, and counts its transition.
+func (s agentStore) SaveRecord(r plan.Record) error {
+	err := s.Store.SaveRecord(r)
+	if err == nil {
+		s.metrics.Saved(r)
+	}
+	return err
+}
+
+// RemoveRecord removes a record.
+func (s agentStore) RemoveRecord(name protocol.DeploymentName) error {
+	err := s.Store.RemoveRecord(name)
+	if err == nil {
+		s.metrics.Removed(name)
+	}
+	return err
 }
 
 // SaveTrust stores what the node remembers of what the CO signed.

@@ -32,12 +32,12 @@ type Options struct {
 	// StateDir holds what the agent must know after a crash. One EN uses it at a time.
 	StateDir string `yaml:"stateDir"`
 	// RootKeyFile holds the public root key of the CO's key sets: the node obeys only what follows from
-	// what the CO signed. Empty is the mode of development: the node obeys its LO in
-	// everything, and says so at each start.
+	// what the CO signed. Empty is the mode of development: the node obeys its LO in everything, and
+	// logs a warning at each start.
 	RootKeyFile string `yaml:"rootKeyFile,omitempty"`
 	// LO says where the Local Orchestrator is.
 	LO LOOptions `yaml:"lo"`
-	// Identity says how the node proves who it is.
+	// Identity says how the node proves its identity.
 	Identity IdentityOptions `yaml:"identity,omitempty"`
 	// Engine says which container engine runs the containers, and how.
 	Engine engines.Options `yaml:"engine"`
@@ -52,10 +52,11 @@ type Options struct {
 	// VolumeRetention is how long volumes outlive their deployment, counted while the agent
 	// runs. 0: for ever.
 	VolumeRetention time.Duration `yaml:"volumeRetention"`
-	// LogFile is the file that the agent's own log goes to, where whoever starts the agent writes one, as colony up
-	// does, so that it can be read from afar. Empty: it goes to the journal of the system, and cannot be.
+	// LogFile is the file of the agent's own log, so that it can be read from afar. The program that starts the
+	// agent writes it, as colony up does. Empty: the log goes to the journal of the system, and cannot be read from
+	// afar.
 	LogFile string `yaml:"logFile,omitempty"`
-	// RefusedCommands are kinds of commands that the node does not carry out, whoever asks, such as exec.
+	// RefusedCommands are kinds of commands that the node refuses from every caller, such as exec.
 	RefusedCommands []command.Kind `yaml:"refusedCommands,omitempty"`
 	// Files are paths of files that may be collected from afar (colony node files), or patterns of them in which * stands
 	// for a name, such as /var/log/*.log. Empty: none may.
@@ -75,7 +76,7 @@ type Process struct {
 	Logger  *slog.Logger
 	// Runtime replaces the engine that Engine names, in simulations and tests.
 	Runtime Runtime
-	// Dial opens the connection to the LO, Listen the listener for HTTP. Nil: those of the system.
+	// Dial opens the connection to the LO and those of probes to containers, Listen the listener for HTTP. Nil: those of the system.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	// Disk is where the agent keeps its state; the engine has its own. Nil: the file system
@@ -97,6 +98,7 @@ type Runtime interface {
 	engine.Engine
 	engine.Host
 	engine.Programs
+	engine.Meter
 }
 
 // LOOptions say how the EN reaches its LO.
@@ -111,7 +113,7 @@ type LOOptions struct {
 	KeepAlive time.Duration `yaml:"keepAlive"`
 }
 
-// IdentityOptions say how the node proves who it is.
+// IdentityOptions say how the node proves its identity.
 type IdentityOptions struct {
 	// TokenFile has the join token, which the node needs once. Default: token in identity of
 	// the state directory.

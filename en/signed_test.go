@@ -19,7 +19,8 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// publishDesired publishes a desired state of the node, retained, as whoever has the LO's place can.
+// publishDesired publishes a desired state of the node, retained, as an attacker in the LO's place
+// can.
 func (s *site) publishDesired(t *testing.T, d protocol.NodeDesired) {
 	t.Helper()
 	d.V, d.Node = 1, "n1"

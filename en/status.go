@@ -1,13 +1,14 @@
 package en
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 
+	"github.com/colonyfleet/colony/en/metrics"
 	"github.com/colonyfleet/colony/protocol/command"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/sign"
 )
 
@@ -17,33 +18,39 @@ func (e *EN) handler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintln(w, "ok") // a reader that is disconnected needs no answer
 	})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		e.writeMetrics(w)
+		_ = e.writeMetrics(r.Context(), w) // likewise
 	})
 	return mux
 }
 
-// writeMetrics writes the agent's metrics in the text format of Prometheus.
-func (e *EN) writeMetrics(w io.Writer) {
-	begin := func(name, kind, help string) {
-		_, _ = fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+// writeMetrics writes the agent's metrics in the text format of Prometheus. The error is that of w.
+func (e *EN) writeMetrics(ctx context.Context, w io.Writer) error {
+	t := &metrics.Text{}
+	e.partMetrics(t)
+	if err := e.metrics.Write(ctx, t, e.run); err != nil {
+		e.log.WarnContext(ctx, "what containers use is not known", "err", err)
 	}
-	gauge := func(name, help string, value uint64) {
-		begin(name, "gauge", help)
-		_, _ = fmt.Fprintf(w, "%s %d\n", name, value)
-	}
+	_, err := w.Write(t.Bytes())
+	return err
+}
+
+// partMetrics writes what the parts of the agent know.
+func (e *EN) partMetrics(t *metrics.Text) {
+	gauge := func(name, help string, value uint64) { t.Single(name, metrics.Gauge, help, float64(value)) }
 	byReason := func(name, help string, refused map[sign.Reason]uint64) {
-		begin(name, "counter", help)
+		t.Begin(name, metrics.Counter, help)
 		for _, reason := range sign.Reasons() {
-			_, _ = fmt.Fprintf(w, "%s{reason=%q} %d\n", name, reason, refused[reason])
+			t.Sample(name, float64(refused[reason]), "reason", string(reason))
 		}
 	}
-	pending, states := uint64(0), map[string]int{}
+	pending, states := uint64(0), map[lifecycle.State]int{}
 	for _, r := range e.runner.Records() {
-		states[string(r.State)]++
+		states[r.State]++
 		pending += uint64(len(r.Reports))
 	}
+	t.Single("colony_en_info", metrics.Gauge, "1. Its labels say which node the agent is of, and its release.", 1, "site", string(e.opts.Site), "node", string(e.opts.Node), "version", e.opts.Version)
 	gauge("colony_en_link_up", "1 while the agent is connected to the LO.", flag(e.link.Up()))
 	gauge("colony_en_reports_pending", "Reports that the LO has not acknowledged.", pending)
 	gauge("colony_en_disk_full", "1 while the disk of the state directory has no room.", flag(e.disk.Problem() != ""))
@@ -58,14 +65,14 @@ func (e *EN) writeMetrics(w io.Writer) {
 	gauge("colony_en_commands_running", "Commands that are executed now.", uint64(commands.Running))
 	gauge("colony_en_commands_waiting", "Commands that wait to be executed, or for the time of the CO.", uint64(commands.Waiting))
 	gauge("colony_en_commands_held", "Commands that the agent remembers, so that none is executed twice.", uint64(commands.Held))
-	begin("colony_en_commands_total", "counter", "Commands that have ended, by state.")
+	t.Begin("colony_en_commands_total", metrics.Counter, "Commands that have ended, by state.")
 	for _, state := range command.States()[1:] { // without running
-		_, _ = fmt.Fprintf(w, "colony_en_commands_total{state=%q} %d\n", state, commands.Results[state])
+		t.Sample("colony_en_commands_total", float64(commands.Results[state]), "state", string(state))
 	}
 	byReason("colony_en_commands_refused_total", "Commands that the CO did not sign, by the reason.", commands.Refused)
-	begin("colony_en_deployments", "gauge", "Deployments on the node, by state.")
-	for _, state := range slices.Sorted(maps.Keys(states)) {
-		_, _ = fmt.Fprintf(w, "colony_en_deployments{state=%q} %d\n", state, states[state])
+	t.Begin("colony_en_deployments", metrics.Gauge, "Deployments on the node, by state.")
+	for _, state := range lifecycle.States {
+		t.Sample("colony_en_deployments", float64(states[state]), "state", string(state))
 	}
 }
 

@@ -21,11 +21,16 @@ func (w *worker) install(ctx context.Context, rec plan.Record) error {
 	if err := w.r.afterSweep(ctx); err != nil {
 		return err
 	}
-	if err := w.r.afterRemoval(ctx, w.name); err != nil {
+	if err := w.r.volumes.Await(ctx, w.name); err != nil {
 		return err
 	}
 	if err := w.pullBesideActive(ctx, rec); err != nil {
 		return w.giveUp(ctx, rec, err)
+	}
+	if rec.Unseen { // its own containers would pass for those of before
+		if err := w.r.firstLook.wait(ctx, w.r.o.EngineTimeout); err != nil {
+			return w.giveUp(ctx, rec, err)
+		}
 	}
 	if rec.Active != "" && rec.Active != rec.Digest { // what runs gives way only to what can start
 		if err := w.r.o.Host.Vacant(ctx, w.name, plan.Ports(spec)); err != nil {
@@ -146,8 +151,8 @@ func (w *worker) cutOver(ctx context.Context, rec plan.Record, spec *protocol.De
 // new version's fault, and often gone a moment later.
 const clearTries = 5
 
-// tries returns how often a step of rec's operation may fail. After a failed
-// rollback nobody tries again, so it takes more than one fault.
+// tries returns how often a step of rec's operation may fail. A rollback that fails is not tried
+// again, so it may fail more than once before it is given up.
 func (w *worker) tries(rec plan.Record) int {
 	if rec.State == lifecycle.RollingBack {
 		return clearTries
@@ -181,6 +186,7 @@ func (w *worker) patiently(ctx context.Context, tries int, step func() error) er
 // start makes one container run. A container of another version that is in the
 // way is stopped and removed, an image that was removed is pulled again.
 func (w *worker) start(ctx context.Context, c engine.Container) error {
+	c.Site = w.record().Site
 	err := w.r.o.Engine.Start(ctx, c)
 	switch {
 	case err == nil:

@@ -21,6 +21,10 @@ const maxRefused = 3
 type desiredState struct {
 	desired *protocol.NodeDesired
 	raw     []byte // desired as it was received
+	// remembered is the encoded trust.State that was stored last; nil: none was since the start.
+	remembered []byte
+
+	firstLook // of the containers, before which nothing that is desired removes anything
 
 	obeyed  *protocol.NodeDesired // desired without what is refused; nil where desired is
 	failed  map[protocol.DeploymentName]plan.Failure
@@ -88,9 +92,6 @@ func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 
 // sent refuses a message that the LO of the site did not sign, where it is to. The caller holds r.mu.
 func (r *Runner) sent(ctx context.Context, d *protocol.NodeDesired, payload []byte) error {
-	if r.o.Check == nil {
-		return nil
-	}
 	err := r.o.Check.Sent(d, payload)
 	changed := (err == nil) != (r.forged == nil)
 	if r.forged = err; err != nil {
@@ -113,20 +114,18 @@ func (r *Runner) count(err error) {
 
 // judge says what of a desired state is obeyed. The caller holds r.mu.
 func (r *Runner) judge(d *protocol.NodeDesired) trust.Verdict {
-	if r.o.Check == nil {
-		return trust.Verdict{Obeyed: d}
-	}
 	return r.o.Check.Check(d, r.records)
 }
 
 // keep writes a desired state, and before it what the node must remember of it: where only that is
 // written, the desired state comes again. The caller holds r.mu.
 func (r *Runner) keep(raw []byte, v trust.Verdict) error {
-	if r.o.Check != nil {
+	if state := protocol.Marshal(v.State); !bytes.Equal(state, r.remembered) {
 		if err := r.o.Store.SaveTrust(v.State); err != nil {
 			return err
 		}
 		r.o.Check.Adopt(v.State)
+		r.remembered = state
 	}
 	return r.o.Store.SaveDesired(raw)
 }
@@ -153,16 +152,24 @@ func (r *Runner) assignment(name protocol.DeploymentName) plan.Assignment {
 	return a
 }
 
-// volumesDesired is the desired state as it counts for volumes: removed is only what is obeyed,
-// and kept is what is assigned, refused or not. The caller holds r.mu.
+// volumesDesired returns the desired state as the rules of volumes read it: its removals are those
+// that the node obeys; its assignments are all, also those that the node refuses. The caller holds
+// r.mu.
 func (r *Runner) volumesDesired() *protocol.NodeDesired {
 	if r.obeyed == nil {
 		return nil
 	}
 	d := *r.obeyed
+	if !r.seen() {
+		d.Removals, d.Purges = nil, nil
+	}
 	d.Assignments = r.desired.Assignments
 	return &d
 }
+
+// Volumes returns the volumes that outlived their deployments, at most
+// protocol.MaxVolumes of them, and how many there are.
+func (r *Runner) Volumes() (list []protocol.Volume, count int) { return r.volumes.List() }
 
 // Problem says what of the desired state is refused, for people; "": nothing is.
 func (r *Runner) Problem() string {

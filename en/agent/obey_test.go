@@ -3,6 +3,8 @@ package agent
 import (
 	"bytes"
 	"crypto"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -165,7 +167,7 @@ func TestSignaturesComeLater(t *testing.T) {
 
 // TestKeySetAtTheSamePosition gives a node a key set without the key that was stolen, at the
 // position that it holds: what that key signs is refused from then on, also after a restart. Bytes
-// of which more is refused take nobody's place.
+// of which more is refused take no place of others.
 func TestKeySetAtTheSamePosition(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -197,7 +199,7 @@ func TestKeySetAtTheSamePosition(t *testing.T) {
 		if p := n.runner.Problem(); p != "" {
 			t.Errorf("after a restart the problem is %q", p)
 		}
-		n.co.KeySet = former // as whoever has the stolen key sends it
+		n.co.KeySet = former // as the owner of the stolen key sends it
 		n.assign(stolen)
 		if rec := n.eventually("app", lifecycle.Failed); !strings.HasPrefix(rec.Message, string(sign.UnknownKey)+": ") {
 			t.Errorf("signed with the retired key: %s %q", rec.State, rec.Message)
@@ -385,4 +387,67 @@ func TestForgedByBroker(t *testing.T) {
 		n.wantContainers(running("web", v2))
 		n.stop()
 	})
+}
+
+// TestReturnAfterTheRecordIsLost loses the record of a deployment that went back to its former version: the node follows that version, which
+// it had running, although the CO has signed a later one since.
+func TestReturnAfterTheRecordIsLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSignedNode(t)
+		n.start()
+		v1, v2 := n.signed(version("1", 1, web()), 1), n.signed(version("2", 1, web()), 2)
+		n.assign(v1)
+		n.eventually("app", lifecycle.Installed)
+		<-time.After(time.Hour)
+		n.assign(v2)
+		n.eventually("app", lifecycle.Installed)
+		back := v1
+		back.Rollback, back.Attempt = true, 2
+		n.assign(back)
+		n.eventually("app", lifecycle.Installed)
+		n.loseRecord()
+		defer n.stop()
+		removed := n.engine.Calls(memory.Remove)
+		n.assign(back)
+		n.eventually("app", lifecycle.Installed)
+		n.wantContainers(running("web", v1))
+		if got := n.engine.Calls(memory.Remove); got != removed {
+			t.Errorf("%d containers removed, want none", got-removed)
+		}
+	})
+}
+
+// TestRefusedWithoutARecord loses the record of a deployment that runs, and is assigned a version that the CO has not signed: it is refused, and
+// what runs stays.
+func TestRefusedWithoutARecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSignedNode(t)
+		n.start()
+		v1 := n.signed(version("1", 1, web()), 1)
+		n.assign(v1)
+		n.eventually("app", lifecycle.Installed)
+		n.loseRecord()
+		defer n.stop()
+		n.assign(version("2", 1, web()))
+		if rec := n.eventually("app", lifecycle.Failed); rec.Code != protocol.SignatureInvalid {
+			t.Errorf("failed with %s, want %s", rec.Code, protocol.SignatureInvalid)
+		}
+		<-time.After(time.Hour)
+		n.wantContainers(running("web", v1))
+		n.assign(v1)
+		n.eventually("app", lifecycle.Installed)
+		n.wantContainers(running("web", v1))
+	})
+}
+
+// loseRecord starts the agent without what it had on record of the deployment.
+func (n *node) loseRecord() {
+	n.t.Helper()
+	n.stop()
+	if err := os.Remove(filepath.Join(n.dir, "deployments/app.cbor")); err != nil {
+		n.t.Fatal(err)
+	}
+	n.start()
 }

@@ -15,8 +15,9 @@ import (
 const (
 	seqBlock = 1024 // report numbers reserved by one write to disk
 
-	// At most one progress report of a deployment in this time: while it is brought up; while it
-	// is INSTALLED and not proven; once it is proven; and while it has failed and recovers.
+	// An agent sends at most one progress report of a deployment in each of these times: while it
+	// brings the version up; while the version is INSTALLED and not proven; once it is proven; and
+	// while it has failed and recovers.
 	progressEvery = 500 * time.Millisecond
 	unprovenEvery = 2 * time.Second
 	provenEvery   = time.Minute
@@ -238,7 +239,7 @@ func (r *Runner) acknowledged(m *protocol.DeploymentStatus) error {
 		return err
 	}
 	if (rec.State == lifecycle.Deleted || rec.Stranger()) && len(rec.Reports) == 0 {
-		r.work(rec.Deployment).interrupt() // nobody needs the record any more
+		r.work(rec.Deployment).interrupt() // the record is no longer needed
 	}
 	return nil
 }

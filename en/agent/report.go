@@ -32,11 +32,9 @@ func (r *Runner) wholeReport() (m *protocol.NodeReport, err error) {
 	if r.desired != nil {
 		m.Held = r.desired.Held()
 	}
-	if r.o.Check != nil {
-		// Below what was followed of a deployment that is gone, what the CO signs of it is refused.
-		if last := r.o.Check.Followed(); last.After(m.Held.Site) {
-			m.Held.Site = last
-		}
+	// Below what was followed of a deployment that is gone, what the CO says of it is refused.
+	if last := r.o.Check.Followed(); last.After(m.Held.Site) {
+		m.Held.Site = last
 	}
 	unsynced := r.o.Unsynced()
 	for _, rec := range r.list() {

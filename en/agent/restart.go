@@ -13,7 +13,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A restartRequest asks who follows the containers of a version to restart some of them.
+// A restartRequest asks the follower of a version to restart some of its containers.
 type restartRequest struct {
 	ctx    context.Context
 	want   func(component, container string) bool
@@ -80,7 +80,7 @@ func (f *follower) restart(ctx context.Context, q restartRequest) {
 	err = f.stopGroups(ctx, list)
 	var done []engine.ID
 	for _, c := range f.startOrder(chosen, list) {
-		if ctx.Err() != nil { // what was stopped is started by whoever follows next
+		if ctx.Err() != nil { // the next follower starts what this one stopped
 			err = errors.Join(err, context.Cause(ctx))
 			break
 		}
@@ -98,7 +98,8 @@ func (f *follower) restart(ctx context.Context, q restartRequest) {
 	q.answer <- restarted{done, err}
 }
 
-// note writes down which runs of containers a restart ends, before it does, so that their exit counts as no crash whatever becomes of the agent.
+// note records on disk, before a restart, which runs of containers the restart ends: so their exit counts as no crash, even if the agent is
+// killed meanwhile.
 func (f *follower) note(runs []plan.Run) error {
 	f.watch.Ending(runs)
 	r := f.w.r

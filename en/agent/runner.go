@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/en/agent/volumes"
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/en/plan/trust"
@@ -29,26 +30,33 @@ import (
 // A Store keeps what must survive a crash. Its methods return when the content
 // is durable.
 type Store interface {
+	// SaveRecord stores the record of a deployment.
 	SaveRecord(r plan.Record) error
+	// RemoveRecord removes the record of a deployment.
 	RemoveRecord(name protocol.DeploymentName) error
+	// SaveDesired stores the encoded NodeDesired that was adopted.
 	SaveDesired(b []byte) error
+	// SaveCounter stores the counter of reports.
 	SaveCounter(n uint64) error
+	// SaveVolumes stores which volumes are retained.
 	SaveVolumes(v plan.Volumes) error
+	// SaveTrust stores the floors and what else package trust must remember.
 	SaveTrust(s trust.State) error
 }
 
 // A Host is what the agent needs of the engine's node.
 type Host interface {
+	// Vacant returns an error if a port that the deployment is to publish is in use.
 	Vacant(ctx context.Context, d protocol.DeploymentName, ports []protocol.Port) error
+	// Sweep removes what the engine holds of removed deployments, and images that are not in use.
 	Sweep(ctx context.Context, o engine.SweepOptions) error
-	Volumes(ctx context.Context) ([]engine.Volume, error)
-	VolumeBytes(ctx context.Context, v engine.Volume) (uint64, error)
-	RemoveVolume(ctx context.Context, v engine.Volume) error
+	volumes.Host
 }
 
 // An Uplink carries a report to the LO. Of a durable report it returns nil only
 // once the LO has acknowledged it; another one may get lost.
 type Uplink interface {
+	// Report sends a report; durable waits for the acknowledgement.
 	Report(ctx context.Context, m protocol.DeploymentStatus, durable bool) error
 	// ReportAll carries everything that the node holds; nil: the LO has it.
 	ReportAll(ctx context.Context, m protocol.NodeReport) error
@@ -75,18 +83,18 @@ type Options struct {
 	// could not be put, which says nothing about the container.
 	Probe  func(ctx context.Context, t plan.Target) (ok bool, message string, err error)
 	Logger *slog.Logger
-	// Changed is called when Volumes or Unknown may answer something else. It must not
-	// wait. Nil: nobody needs to know.
+	// Changed is called when Volumes or Unknown may have a new answer. It must not wait. Nil: it is
+	// not called.
 	Changed func()
 	Clock
 
 	// What the Store held.
 	Agent   string
-	Desired []byte
+	Desired []byte // the encoded NodeDesired; nil: none
 	Records []plan.Record
-	Counter uint64
+	Counter uint64 // of reports
 	Volumes plan.Volumes
-	// Check says what of a desired state is obeyed, with what the Store held. Nil: everything.
+	// Check says what of a desired state is obeyed, with what the Store held.
 	Check *trust.Checker
 	// Incomplete says that some of what the Store had held is lost. Until a desired state
 	// is adopted no image is removed then: it may be needed.
@@ -133,7 +141,7 @@ type Runner struct {
 	// incomplete is that of the Options, until a desired state is adopted.
 	incomplete bool
 	wholeState
-	volumeState
+	volumes *volumes.Keeper // of what outlived its deployment; it works under mu
 	desiredState
 }
 
@@ -172,28 +180,43 @@ func New(o Options) (*Runner, error) {
 	}
 	r := &Runner{
 		o: o, log: o.Logger.With("component", "agent"),
-		signals: newSignals(), volumeState: volumeState{volumes: o.Volumes}, incomplete: o.Incomplete,
+		signals: newSignals(), incomplete: o.Incomplete,
 		sweeping: make(chan struct{}, 1),
 		records:  map[protocol.DeploymentName]plan.Record{}, workers: map[protocol.DeploymentName]*worker{},
 		progress: map[protocol.DeploymentName]protocol.DeploymentStatus{}, shown: map[protocol.DeploymentName]protocol.DeploymentStatus{},
-		seq: o.Counter, reserved: o.Counter,
+		seq: o.Counter, reserved: o.Counter, desiredState: desiredState{firstLook: firstLook{looked: make(chan struct{})}},
 	}
+	r.volumes = volumes.New(volumes.Options{
+		Lock: &r.mu, State: func() (*protocol.NodeDesired, []plan.Record) { return r.volumesDesired(), r.list() },
+		Observed: o.Engine.List, Save: r.retrySave, Store: r.saveVolumes, Changed: o.Changed, Retain: r.retain,
+		Host: o.Host, Followed: o.Check.FollowedOf, Retention: o.VolumeRetention, Now: o.Now, Unsynced: o.Unsynced,
+		Logger: r.log, Stored: o.Volumes,
+	})
 	for _, rec := range o.Records {
 		r.records[rec.Deployment] = rec
 	}
+	o.Check.Retain(o.Volumes.Retained)
 	if o.Desired != nil {
 		var d protocol.NodeDesired
 		if err := protocol.Unmarshal(o.Desired, &d); err != nil {
 			return nil, fmt.Errorf("read desired state from disk: %w", err)
 		}
 		r.desired, r.raw = &d, o.Desired
+		o.Check.Settle(&d)
 		v := r.judge(&d)
-		if o.Check != nil {
-			o.Check.Adopt(v.State) // of what is on disk
-		}
+		o.Check.Adopt(v.State) // of what is on disk
 		r.obey(context.Background(), v)
 	}
 	return r, nil
+}
+
+// saveVolumes stores which volumes are retained. The caller holds mu.
+func (r *Runner) saveVolumes(v plan.Volumes) error {
+	err := r.o.Store.SaveVolumes(v)
+	if err == nil {
+		r.o.Check.Retain(v.Retained)
+	}
+	return err
 }
 
 // Start takes up the work where it was left, with or without a link to the LO,
@@ -210,7 +233,7 @@ func (r *Runner) Start(ctx context.Context) {
 	r.wg.Go(r.eventLoop)
 	r.wg.Go(r.sweepLoop)
 	r.wg.Go(r.outboxLoop)
-	r.wg.Go(r.volumesLoop)
+	r.wg.Go(func() { r.volumes.Run(r.ctx) })
 }
 
 // Stop ends all work and waits for it. The containers go on.
@@ -327,7 +350,9 @@ func (r *Runner) reconcile(observed []engine.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if observed != nil {
+		r.firstLooked(observed)
 		unknown := plan.Unknown(r.list(), observed)
+		r.strays = slices.DeleteFunc(slices.Clone(observed), func(s engine.Status) bool { return !slices.Contains(unknown, s.ID.Deployment) })
 		if !slices.Equal(unknown, r.unknown) && len(unknown) > 0 {
 			r.log.Warn("containers of deployments that the agent has no record of: they stay", "deployments", unknown)
 		}
@@ -360,8 +385,8 @@ func (r *Runner) sweepLoop() {
 	}
 }
 
-// sweepRemoved removes what is left of the deployments that are DELETED, and of the one
-// given, which is being deleted, and images that nobody needs.
+// sweepRemoved removes what the engine still holds of the deployments that are DELETED and of the
+// deployment deleting, and the images that are not needed any more.
 func (r *Runner) sweepRemoved(ctx context.Context, deleting protocol.DeploymentName) error {
 	select {
 	case r.sweeping <- struct{}{}:
@@ -370,9 +395,9 @@ func (r *Runner) sweepRemoved(ctx context.Context, deleting protocol.DeploymentN
 		return context.Cause(ctx)
 	}
 	r.mu.Lock()
-	if r.desired == nil {
+	if r.desired == nil || !r.seen() {
 		r.mu.Unlock()
-		return nil // a node that never received what to run removes nothing
+		return nil // a node that never received what to run, or has not seen what runs, removes nothing
 	}
 	o := engine.SweepOptions{KeepAllImages: r.incomplete}
 	for _, rec := range r.list() {

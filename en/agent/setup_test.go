@@ -137,11 +137,9 @@ func (n *node) options() Options {
 		n.t.Fatal(err)
 	}
 	n.store = store
-	var check *trust.Checker
-	if n.root != nil {
-		if check, err = trust.New(trust.Node{Site: "s1", Node: "n1", LO: n.loKey}, n.root, c.Trust); err != nil {
-			n.t.Fatal(err)
-		}
+	check, err := trust.New(trust.Node{Site: "s1", Node: "n1", LO: n.loKey}, n.root, c.Trust)
+	if err != nil {
+		n.t.Fatal(err)
 	}
 	return Options{
 		Node: "n1", Boot: "boot", Check: check, Engine: n.engine, Host: n.engine, Store: store, Uplink: n.lo, Logger: log,

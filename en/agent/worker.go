@@ -25,7 +25,7 @@ type worker struct {
 	name   protocol.DeploymentName
 	log    *slog.Logger
 	notify notify.Signal // the engine has news
-	// restarts are requests to restart containers; who follows the containers of a version receives them.
+	// restarts carries requests to restart containers to the follower of the version.
 	restarts chan restartRequest
 
 	failed *plan.Watch             // the watch that has just failed its version; only run uses it
@@ -112,6 +112,9 @@ func (w *worker) forget() error {
 
 // accept writes down what an action says.
 func (w *worker) accept(a plan.Action) error {
+	if w.r.seen() {
+		a.Record = a.Record.Seen(w.r.strays)
+	}
 	stands := a.Record.State == lifecycle.Installed || a.Record.State == lifecycle.Failed || a.Record.State == lifecycle.Deleted
 	if stands { // a version refused unread, or an LO that has lost the report
 		return w.r.report(a.Record, a.Record.Report(a.From))
@@ -210,8 +213,17 @@ func (w *worker) rest(ctx context.Context, rec plan.Record) error {
 	if rec.Recovers() {
 		return w.recover(ctx, rec)
 	}
-	failed, _ := plan.Decode(rec.Spec) // a version refused unread has no containers
+	if rec.Unseen { // what is there is not cleared away before it is known
+		if err := w.r.firstLook.wait(ctx, 0); err != nil {
+			return err
+		}
+	}
+	failed, _ := plan.Decode(rec.Spec)
 	up := rec.StaysUp()
+	if failed == nil && len(up.Components) == 0 { // refused unread: what there is is of a version whose record was lost
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
 	if err := w.persist(ctx, func() error { return w.clear(ctx, failed, slices.Concat(plan.Identities(up)...)) }); err != nil {
 		return err
 	}
@@ -226,6 +238,9 @@ func (w *worker) rest(ctx context.Context, rec plan.Record) error {
 // remove takes the deployment off the node.
 func (w *worker) remove(ctx context.Context, rec plan.Record) error {
 	const patience = 5 // failures before they are reported
+	if err := w.r.firstLook.wait(ctx, 0); err != nil {
+		return err
+	}
 	spec, _ := plan.Decode(rec.Spec)
 	wait := upTo(time.Minute)
 	for failures := 1; ; failures++ {
@@ -234,7 +249,7 @@ func (w *worker) remove(ctx context.Context, rec plan.Record) error {
 			err = w.r.sweepRemoved(ctx, w.name)
 		}
 		if err == nil && rec.Volumes {
-			err = w.r.removeVolumes(ctx, w.name)
+			err = w.r.volumes.Remove(ctx, w.name)
 		}
 		if err == nil {
 			break

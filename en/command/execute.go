@@ -32,14 +32,14 @@ func (s *Service) begin(ctx context.Context, b once.Beginning, work *sync.WaitGr
 func (s *Service) execute(ctx context.Context, c *wire.Command) {
 	kind := s.kinds[c.Kind]
 	r := wire.Result{V: protocol.Version, ID: c.ID, Node: s.o.Node, State: wire.Running}
-	if err := s.o.Uplink.Result(ctx, r); err != nil {
-		s.log.DebugContext(ctx, "begin of a command not reported", "command_id", string(c.ID), "err", err)
-	}
 	began := time.Now()
 	limit := wire.LimitOf(c.Kind)
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	live, done := s.openLive(bounded, c)
+	live, done := s.openLive(bounded, c) // before the report, which the LO answers with the credit that there is
+	if err := s.o.Uplink.Result(ctx, r); err != nil {
+		s.log.DebugContext(ctx, "begin of a command not reported", "command_id", string(c.ID), "err", err)
+	}
 	request := Request{Command: c}
 	if live != nil {
 		request.Live = live
@@ -126,7 +126,7 @@ func (s *Service) send(ctx context.Context) bool {
 				s.log.ErrorContext(ctx, "result of a command is refused by the lo", "command_id", string(r.ID), "err", err)
 			default:
 				if ctx.Err() == nil {
-					s.log.InfoContext(ctx, "result of a command not taken by the lo, trying again", "command_id", string(r.ID), "err", err)
+					s.log.InfoContext(ctx, "result of a command not accepted by the lo, trying again", "command_id", string(r.ID), "err", err)
 				}
 				return false
 			}

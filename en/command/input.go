@@ -12,7 +12,7 @@ import (
 // mostInputs bounds the segments that wait, beside their bytes: small ones have a size, too.
 const mostInputs = 4096
 
-// inputs are segments that came down and were not taken yet. What has no room is left out: it is sent again.
+// inputs are segments that came down and were not read yet. What has no room is left out: it is sent again.
 type inputs struct {
 	news notify.Signal
 
@@ -35,7 +35,7 @@ func (i *inputs) add(m wire.Segment) {
 // another one than that of the other methods.
 func (l *Live) Input(ctx context.Context) (wire.Segment, error) {
 	for {
-		if m, ok := l.inputs.take(); ok {
+		if m, ok := l.inputs.next(); ok {
 			return m, nil
 		}
 		if err := l.inputs.news.Wait(ctx); err != nil {
@@ -44,7 +44,7 @@ func (l *Live) Input(ctx context.Context) (wire.Segment, error) {
 	}
 }
 
-func (i *inputs) take() (m wire.Segment, ok bool) {
+func (i *inputs) next() (m wire.Segment, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.list) == 0 {

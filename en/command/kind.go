@@ -21,7 +21,7 @@ type Kind struct {
 	Run func(ctx context.Context, r Request) (output string, err error)
 }
 
-// Without returns kinds of which the node refuses some, whoever asks.
+// Without returns the kinds with those in refused changed: the node refuses them for every caller.
 func Without(refused []wire.Kind, all []Kind) []Kind {
 	for i := range all {
 		kind := all[i].Kind
@@ -44,8 +44,11 @@ type Request struct {
 
 // A Stream is what a live command sends and gets, see Live.
 type Stream interface {
+	// Send adds an item, encoded. It waits for credit. An error ends the execution.
 	Send(item []byte) error
+	// Flush sends what was added, without waiting for more.
 	Flush() error
+	// Input returns the next segment that was sent to the command. It waits for one, until ctx ends.
 	Input(ctx context.Context) (wire.Segment, error)
 }
 

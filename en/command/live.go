@@ -21,11 +21,11 @@ const (
 // lease is how long a live command goes on after a Credit.
 const lease = wire.LeaseMillis * time.Millisecond
 
-// errRead says that nobody reads any more: the command has done what was asked.
+// errRead ends a command whose reader has left: the command has then done what was asked.
 var errRead = Failf("", "its reader has ended")
 
-// A Live sends what a command gives while it is executed: as much as its reader has given credit for, as long as that renews its lease. It is
-// for one goroutine, but for what the Service calls.
+// A Live sends the output of a command while it runs. It sends no more than the reader has given credit for, and only while the reader renews
+// the lease. It is for one goroutine; only the Service calls it from others.
 type Live struct {
 	send   func(ctx context.Context, m wire.Frame) error
 	ctx    context.Context // of the execution: it ends with the lease
@@ -95,14 +95,14 @@ func (l *Live) renew(m wire.Credit) {
 	l.news.Notify()
 }
 
-// watch ends the execution where nobody renews the lease.
+// watch ends the execution when the lease expires.
 func (l *Live) watch() {
 	for l.ctx.Err() == nil {
 		l.mu.Lock()
 		left := time.Until(l.until)
 		l.mu.Unlock()
 		if left <= 0 {
-			l.end(Failf(wire.NotFollowed, "nobody renewed the lease of what it sends for %s", lease))
+			l.end(Failf(wire.NotFollowed, "no reader renewed the lease for %s", lease))
 			return
 		}
 		_ = retry.Sleep(l.ctx, left) // the loop looks for its end

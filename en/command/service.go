@@ -1,7 +1,7 @@
 // Package command executes the commands that a node receives: each at most once, within its deadline, and reports how it ended until the LO
 // has that. docs/adr/0011-commands.md says why.
 //
-// What becomes of a command is decided in package once. That it begins is on disk before it does; its result is on disk before it is sent.
+// Package once decides how a command ends. The start of a command is on disk before it begins; its result is on disk before it is sent.
 package command
 
 import (
@@ -25,7 +25,7 @@ import (
 const (
 	// maxOffers bounds the messages that have arrived and are not looked at yet.
 	maxOffers = 1024
-	// retryDelay is the wait after a result that the LO did not take, or a disk that failed.
+	// retryDelay is the wait after a result that the LO did not accept, or a disk that failed.
 	retryDelay = 2 * time.Second
 	// perTurn is how many results are sent one after the other.
 	perTurn = 32
@@ -33,9 +33,13 @@ const (
 
 // A Store keeps what must survive a crash. What Save and Replace write is durable when they return nil.
 type Store interface {
+	// Save writes entries, durably, and meta where it is not nil.
 	Save(meta *once.Meta, entries ...once.Entry) error
+	// Note writes an entry that may be lost in a crash: its result is sent once more then.
 	Note(e once.Entry) error
+	// Large reports whether the log is to be replaced by one without history.
 	Large() bool
+	// Replace replaces the log by one that has these alone.
 	Replace(meta once.Meta, entries []once.Entry) error
 }
 
@@ -57,7 +61,7 @@ type Options struct {
 	Labels map[string]string
 	// Agent is the id of the agent, see protocol.Presence.
 	Agent string
-	// Root is the root key of the fleet's key sets. Nil: who signed a command is not checked.
+	// Root is the root key of the fleet's key sets. Nil: signatures of commands are not checked.
 	Root ed25519.PublicKey
 	// KeySet is the latest that desired states have brought.
 	KeySet []byte
@@ -67,7 +71,7 @@ type Options struct {
 	// Meta and Entries are what the Store held.
 	Meta    once.Meta
 	Entries []once.Entry
-	// SinceBoot is the clock that nobody can set, see hostclock.SinceBoot.
+	// SinceBoot is a clock that cannot be set, see hostclock.SinceBoot.
 	SinceBoot func() time.Duration
 	Random    *random.Source
 	Logger    *slog.Logger
@@ -166,8 +170,8 @@ func (s *Service) Totals() Totals {
 	return t
 }
 
-// Take takes a message of the LO about commands. It does not wait.
-func (s *Service) Take(t topic.Topic, payload []byte) error {
+// Handle handles a message of the LO about commands. It does not wait.
+func (s *Service) Handle(t topic.Topic, payload []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch t.Kind { //nolint:exhaustive // the others are not about commands
@@ -298,7 +302,7 @@ func (s *Service) settle() error {
 func (s *Service) look(ctx context.Context) (save []once.Entry) {
 	for _, o := range s.offers {
 		if len(o.payload) == 0 {
-			if e := s.ledger.Withdrawn(o.id); e != nil {
+			if e := s.ledger.Cancelled(o.id); e != nil {
 				save = append(save, *e)
 			}
 			continue

@@ -1,6 +1,6 @@
-// Package identity is the node's side of the identity of machines: its own certificate, which it
-// gets from the LO and renews, the list of keys that were revoked, and what becomes of the
-// connection to the LO when either changes.
+// Package identity is the node's side of the identity of machines. It holds the node's own
+// certificate, which the LO issues and renews, and the list of revoked keys. When either changes,
+// it has the connection to the LO made anew.
 package identity
 
 import (
@@ -62,9 +62,9 @@ type Link interface {
 	Recheck()
 }
 
-// An Identity is who the node is, and proves it. Its methods may be called concurrently. A nil
-// Identity is that of a node that proves nothing: only its methods Follow, Following, Listed
-// and Refused may be called.
+// An Identity is the node's certificate and key. Its methods may be called concurrently. A nil
+// Identity is that of a node without a certificate: only its methods Follow, Following, Listed and
+// Refused may be called.
 type Identity struct {
 	holder      *identity.Holder
 	keeper      *enrol.Keeper
@@ -75,7 +75,7 @@ type Identity struct {
 	renewed, revoked notify.Signal // handled by Run
 }
 
-// Open reads who the node is. What cannot be read counts as not there, and is logged.
+// Open loads the node's identity. A file that cannot be read counts as absent, and is logged.
 func Open(ctx context.Context, o Options) (*Identity, error) {
 	files, err := store.Open(o.Disk, o.Dir)
 	if err != nil {

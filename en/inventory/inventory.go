@@ -32,6 +32,7 @@ import (
 
 // A Host says what the container engine is.
 type Host interface {
+	// Info returns the name and the version of the engine.
 	Info(ctx context.Context) (engine.Info, error)
 }
 

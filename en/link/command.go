@@ -27,7 +27,8 @@ func (l *Link) sentInventory(inv protocol.Inventory, payload []byte) {
 	l.last.news.Notify()
 }
 
-// Look has the inventory collected and sent, also where it has not changed, and returns it once the LO has it.
+// Look has the inventory collected and sent, even if it has not changed, and returns the inventory once the LO
+// has it.
 func (l *Link) Look(ctx context.Context) (protocol.Inventory, error) {
 	l.mu.Lock()
 	l.sent = nil

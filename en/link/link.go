@@ -37,7 +37,7 @@ type Runner interface {
 	StatusDigest() uint64
 	// Volumes are those that outlived their deployments, and how many there are.
 	Volumes() (list []protocol.Volume, count int)
-	// Unknown are the deployments that run on the node and that nobody assigned.
+	// Unknown are the deployments that run on the node without an assignment.
 	Unknown() []protocol.DeploymentName
 }
 
@@ -49,7 +49,7 @@ type Machine interface {
 	Heartbeat(ctx context.Context) (protocol.Heartbeat, error)
 }
 
-// Options say who the node is and how it reaches its LO.
+// Options are the node's names and the ways to its LO.
 type Options struct {
 	Site protocol.SiteID
 	Node protocol.NodeID
@@ -215,7 +215,7 @@ func (l *Link) insist(ctx context.Context, what string, act func() error) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		l.log.WarnContext(ctx, "message not taken by the lo, trying again", "message", what, "err", err)
+		l.log.WarnContext(ctx, "message not accepted by the lo, trying again", "message", what, "err", err)
 		_ = retry.Sleep(ctx, retryAfter) // the next failure ends it
 	}
 }
@@ -255,7 +255,7 @@ func (l *Link) Stop(ctx context.Context) error {
 	if l.client.Up() {
 		// Without a session it holds for every session of this agent: it does not come back.
 		if err := l.client.Publish(ctx, l.presence("", false)); err != nil {
-			l.log.InfoContext(ctx, "goodbye not taken by the lo", "err", err)
+			l.log.InfoContext(ctx, "offline message not accepted by the lo", "err", err)
 		}
 	}
 	return l.client.Stop(ctx)
@@ -319,7 +319,7 @@ func (l *Link) sendInventory(ctx context.Context) time.Duration {
 		return next
 	}
 	if err := l.client.Publish(ctx, m); err != nil {
-		l.log.WarnContext(ctx, "inventory not taken by the lo, trying again", "err", err)
+		l.log.WarnContext(ctx, "inventory not accepted by the lo, trying again", "err", err)
 		return min(next, engineUnknown)
 	}
 	l.sentInventory(inv, m.Payload)

@@ -3,6 +3,7 @@ package plan
 import (
 	"time"
 
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -18,8 +19,8 @@ type health struct {
 	retries                                       uint32
 
 	healthy bool
-	asked   bool // a probe is under way
-	tries   uint32
+	asked   bool   // a probe is under way
+	tries   uint32 // that failed before it was healthy once
 	misses  uint32 // probes that could not be made, in a row
 	fails   uint32 // in a row, once it was healthy
 	last    time.Time
@@ -78,7 +79,7 @@ func (h *health) due(since time.Time) time.Time {
 	case h.last.Sub(since) >= h.patience():
 		return h.last.Add(h.interval) // it is late already
 	case h.tries+h.misses < 10:
-		return h.last.Add(min(h.startInterval, firstProbe<<(h.tries+h.misses)))
+		return h.last.Add(retry.Policy{Min: firstProbe, Max: h.startInterval}.Delay(int(h.tries+h.misses), nil))
 	default:
 		return h.last.Add(h.startInterval)
 	}
@@ -88,8 +89,8 @@ func (h *health) unhealthy(since, now time.Time) bool {
 	if h.healthy {
 		return h.fails >= h.retries
 	}
-	// A probe that takes long has to answer first: its answer is the message.
-	return h.tries > 0 && !h.asked && now.Sub(since) >= h.patience()
+	// A probe that takes long has to answer first, and as often as there are retries: each that hangs is one failure.
+	return h.tries >= h.retries && !h.asked && now.Sub(since) >= h.patience()
 }
 
 // patience is how long a container may take to become healthy for the first time.

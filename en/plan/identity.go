@@ -16,8 +16,8 @@ type identity struct {
 	// First are the identities of the containers that wait for this one to
 	// complete: a job is done again before each of them that is replaced.
 	First []protocol.Digest `cbor:"3,keyasint,omitempty"`
-	// After are those of the containers that this one is replaced with: the one whose
-	// network it shares, and those of its dependencies that say so.
+	// After are the replaced containers that require this one to be replaced too: the one whose
+	// network it shares, and those of its dependencies that ask for it.
 	After []protocol.Digest `cbor:"4,keyasint,omitempty"`
 }
 

@@ -21,8 +21,8 @@ const (
 	// Note writes new facts into the record; the work goes on. The state is
 	// reported once more.
 	Note
-	// Forget ends a record that has done its work: the deployment is DELETED, or is on
-	// record only because it was refused; the LO knows it, and the desired state names it no more.
+	// Forget ends a record that is no longer needed: the deployment is DELETED, or was refused from
+	// the start; the LO knows of it, and the desired state does not name it any more.
 	Forget
 	// Sweep removes what the engine holds of deployments that are DELETED.
 	Sweep
@@ -72,8 +72,8 @@ func Plan(desired *protocol.NodeDesired, records []Record, observed []engine.Sta
 	return actions
 }
 
-// Unknown returns the deployments of which there are containers and no record, sorted:
-// the record was lost. Nobody asked for their removal, so they stay.
+// Unknown returns the deployments that have containers and no record, sorted: the record was lost.
+// Their removal was not asked for, so they stay.
 func Unknown(records []Record, observed []engine.Status) []protocol.DeploymentName {
 	var out []protocol.DeploymentName
 	for _, s := range observed {
@@ -83,6 +83,18 @@ func Unknown(records []Record, observed []engine.Status) []protocol.DeploymentNa
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// Overtaken returns the deployments whose records say that they are being removed, or were, and which have containers that were made for a
+// later position: such a record is of before that, as on a disk that was set back. What it says is not carried out.
+func Overtaken(records []Record, observed []engine.Status) (out []protocol.DeploymentName) {
+	for _, r := range records {
+		removes := r.State == lifecycle.Deleting || r.State == lifecycle.Deleted
+		if removes && slices.ContainsFunc(observed, func(s engine.Status) bool { return s.ID.Deployment == r.Deployment && s.Site.After(r.Site) }) {
+			out = append(out, r.Deployment)
+		}
+	}
+	return out
 }
 
 // Unassigned reports whether desired neither assigns nor removes a deployment: it stays
@@ -139,7 +151,7 @@ func Next(rec *Record, o Assignment) (Action, bool) {
 	case a == nil:
 		return remove(*rec, o)
 	case rec == nil:
-		return begin(Record{Deployment: o.Deployment}, o), true
+		return begin(Record{Deployment: o.Deployment, Unseen: true}, o), true
 	case a.Digest != rec.Digest:
 		return begin(*rec, o), true
 	}
@@ -226,7 +238,7 @@ func begin(rec Record, o Assignment) Action {
 	if f == nil {
 		f = Verify(*a)
 	} else {
-		next.Site = rec.Site // nobody vouches for what it says
+		next.Site = rec.Site // the position of a stranger is not trusted
 		if rec.State == lifecycle.Deleted {
 			next.Site = protocol.Position{}
 		}
@@ -234,7 +246,9 @@ func begin(rec Record, o Assignment) Action {
 	if f != nil {
 		from = next.State
 		next.Spec = nil
-		next = next.Failed(*f)
+		if next = next.Failed(*f); rec.Active != "" { // a refusal ends nothing that is up
+			next.Active, next.ActiveSpec = rec.Active, rec.ActiveSpec
+		}
 	}
 	return Action{Kind: Begin, Record: next, From: from}
 }
@@ -276,8 +290,7 @@ func Supersedes(held, next *protocol.NodeDesired) bool {
 	return held == nil || next.Position.After(held.Position)
 }
 
-// Check returns what is wrong with a NodeDesired, whoever it is for: an error of kind
-// Invalid.
+// Check returns what is wrong with a NodeDesired of any node: an error of kind Invalid.
 func Check(d *protocol.NodeDesired) error {
 	if d.Position.IsZero() {
 		return protocol.Errorf(protocol.Invalid, "desired state without a position: upgrade the LO to the release of this agent")

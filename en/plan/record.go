@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"slices"
 
+	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -24,7 +25,7 @@ type Record struct {
 	// version was refused unread.
 	Digest  protocol.Digest `cbor:"3,keyasint,omitempty"`
 	Spec    []byte          `cbor:"4,keyasint,omitempty"`
-	Attempt uint32          `cbor:"5,keyasint,omitempty"`
+	Attempt uint32          `cbor:"5,keyasint,omitempty"` // at this version, from 1
 
 	// Rollback says that Digest was assigned as a return to an earlier version.
 	Rollback bool `cbor:"6,keyasint,omitempty"`
@@ -33,7 +34,7 @@ type Record struct {
 	// one until an update has pulled all it needs, and empty from then until the
 	// new one is INSTALLED. Where the update fails it is the old one again.
 	Active     protocol.Digest `cbor:"7,keyasint,omitempty"`
-	ActiveSpec []byte          `cbor:"8,keyasint,omitempty"`
+	ActiveSpec []byte          `cbor:"8,keyasint,omitempty"` // encoded spec of the Active version; absent: none
 
 	Fallback
 
@@ -64,6 +65,9 @@ type Record struct {
 	// Ending are the runs of containers that a restart on request ends. They are written down before it does, and stay until all of
 	// them are followed by another run: the exit of such a run is no crash, also where the agent that stopped it is killed meanwhile.
 	Ending []Run `cbor:"26,keyasint,omitempty"`
+
+	// Unseen says that the deployment was begun without a record of before, and that it is not known yet what the node has of it.
+	Unseen bool `cbor:"27,keyasint,omitempty"`
 }
 
 // A Fallback is what a Record holds of the version that was healthy last.
@@ -89,8 +93,8 @@ type Fallback struct {
 	EarlierSpec []byte `cbor:"25,keyasint,omitempty"`
 }
 
-// Clone returns a copy whose slices may be appended to. The contents of specs
-// and reports are shared; nobody changes them.
+// Clone returns a copy whose slices may be appended to. The contents of specs and reports are
+// shared; they must not be changed.
 func (r Record) Clone() Record {
 	r.Reports = slices.Clone(r.Reports)
 	return r
@@ -120,7 +124,8 @@ func (r *Record) Report(from lifecycle.State) protocol.DeploymentStatus {
 	return m
 }
 
-// keepsUp reports whether the Active version is kept up in a state that does not say so.
+// keepsUp reports whether the agent keeps the Active version up although the state is not
+// INSTALLED.
 func (r *Record) keepsUp() bool {
 	switch r.State {
 	case lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack, lifecycle.Failed:
@@ -130,8 +135,8 @@ func (r *Record) keepsUp() bool {
 	return false
 }
 
-// Installed returns the record after its version came up healthy. The version before it may
-// return until it is proven, unless it is itself the way back.
+// Installed returns the record after its version came up healthy. The version before it stays
+// available for a rollback until the new one is proven, unless the new one is itself that rollback.
 func (r Record) Installed() Record {
 	former := r.FormerSpec
 	r.FormerSpec, r.EarlierSpec = nil, nil
@@ -159,6 +164,25 @@ func (r Record) HasProven() Record {
 	return r
 }
 
+// Seen returns the record once the node's containers are known. Where there are some of its version although nothing was on record, the record
+// of before was lost or damaged: the version counts as proven, because it may have been, and what was once proven is not given up.
+func (r Record) Seen(observed []engine.Status) Record {
+	if !r.Unseen {
+		return r
+	}
+	r.Unseen = false
+	for _, id := range identitiesOf(r.Spec) {
+		if slices.ContainsFunc(observed, func(s engine.Status) bool { return s.ID.Deployment == r.Deployment && s.Digest == id }) {
+			r = r.healthy(r.Digest, r.Spec).HasProven()
+			if r.Recovers() { // it has failed meanwhile
+				r.Active, r.ActiveSpec = r.Digest, r.Spec
+			}
+			break
+		}
+	}
+	return r
+}
+
 // Recovered returns the record of a version that recovered by itself.
 func (r Record) Recovered() Record {
 	r.Refused = "" // its reason gave way to that of the failure; the LO knows it
@@ -171,9 +195,9 @@ func (r *Record) Recovers() bool {
 	return r.State == lifecycle.Failed && r.Proven != "" && r.Proven == r.Digest && len(r.Spec) > 0
 }
 
-// Failed returns the record after a failure of its version. Where an update fails, before
-// it is INSTALLED or before it is proven, the version before it is Active again, until the
-// next attempt can start.
+// Failed returns the record after a failure of its version. If an update fails before it is
+// INSTALLED, or before it is proven, the version before it is Active again until the next attempt
+// can start.
 func (r Record) Failed(f Failure) Record {
 	update := r.State == lifecycle.Updating
 	former, earlier := r.FormerSpec, r.EarlierSpec

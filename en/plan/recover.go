@@ -8,7 +8,7 @@ import "time"
 func (w *Watch) ToRecover() {
 	w.mode = Recover
 	for i := range w.units {
-		w.units[i].health.asked = false // nobody waits for that answer any more
+		w.units[i].health.asked = false // that answer is no longer awaited
 	}
 }
 

@@ -82,8 +82,8 @@ func TestLateContainersAreProbedSlowly(t *testing.T) {
 	s.after(time.Minute).wants("probe a/k").probed("a/k", false).next(10 * time.Second)
 }
 
-// While the record of the network of a container is lost, nobody knows where to ask for its health: it is
-// made anew, at once and then once a minute, and the container stays as healthy as it was.
+// While the record of the network of a container is lost, it is unknown where to ask for its health: it
+// is made anew, at once and then once a minute, and the container stays as healthy as it was.
 func TestLostNetworkIsRecovered(t *testing.T) {
 	t.Parallel()
 	guest := always("guest")

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -62,5 +63,32 @@ func TestRefusedIsForgotten(t *testing.T) {
 		if _, ok := Next(&rec, refused); ok {
 			t.Errorf("%s: refused once more", name)
 		}
+	}
+}
+
+// TestRefusalOfWhatIsUp refuses the version that an update is to replace: it stays up, as it was before.
+func TestRefusalOfWhatIsUp(t *testing.T) {
+	t.Parallel()
+	spec := func(version string) []byte {
+		return protocol.Marshal(&protocol.DeploymentSpec{V: 1, Deployment: "web", App: "web", AppVersion: version, Components: []protocol.Component{{
+			Name: "web", Containers: []protocol.Container{{Name: "web", Image: "registry.colony/web@sha256:" + strings.Repeat(version, 64)}},
+		}}})
+	}
+	up := spec("1")
+	digest := protocol.DigestOf(up)
+	rec := Record{
+		Deployment: "web", State: lifecycle.Updating, Digest: "2", Spec: spec("2"), Active: digest, ActiveSpec: up, Fallback: Fallback{Healthy: digest, HealthyContainers: identitiesOf(up)},
+	}
+	a := protocol.Assignment{Deployment: "web", Digest: digest, Spec: up, Attempt: 2}
+	got, ok := Next(&rec, Assignment{Deployment: "web", Assignment: &a, Refusal: &Failure{protocol.SignatureInvalid, "stale: x"}})
+	r := got.Record
+	if !ok || r.State != lifecycle.Failed || r.Active != digest {
+		t.Fatalf("%t, %+v", ok, r)
+	}
+	if stays := r.StaysUp(); len(stays.Components) == 0 {
+		t.Error("what is up is to end")
+	}
+	if m := r.Report(lifecycle.Updating); m.Running != digest {
+		t.Errorf("the node says that it keeps %q up", m.Running)
 	}
 }

@@ -52,9 +52,9 @@ func (w *Watch) Restart(want func(component, container string) bool, exact bool)
 
 // A Run is what a container does from one start to the next.
 type Run struct {
-	Component string          `cbor:"1,keyasint"`
-	Container string          `cbor:"2,keyasint"`
-	Identity  protocol.Digest `cbor:"3,keyasint"`
+	Component string          `cbor:"1,keyasint"` // the container's component
+	Container string          `cbor:"2,keyasint"` // the container's name in it
+	Identity  protocol.Digest `cbor:"3,keyasint"` // of the settings with which the container was made
 	// Restarts counts the starts of the container before that of the run, without the first one.
 	Restarts uint32 `cbor:"4,keyasint,omitempty"`
 }

@@ -46,9 +46,9 @@ func (u *unit) chosenPorts() (ports []protocol.Port) {
 	return ports
 }
 
-// Telling reports whether statuses say something that those which were reported last, shown,
-// do not. What a probe answers is not compared. Where all is up, a container that runs and was
-// not asked for its health yet says nothing: after a restart of the agent nobody knows more of it.
+// Telling reports whether statuses say something that those which were reported last, shown, do
+// not. The text of a probe's answer is not compared. Where all is up, a running container whose
+// health has not been asked yet is no news: after a restart of the agent its health is unknown.
 func (w *Watch) Telling(statuses, shown []protocol.ComponentStatus) bool {
 	if slices.EqualFunc(statuses, shown, sameStatus) {
 		return false
@@ -59,7 +59,7 @@ func (w *Watch) Telling(statuses, shown []protocol.ComponentStatus) bool {
 	return !up || !asking || restarted
 }
 
-// sameStatus reports whether a container is as it was, whatever it said.
+// sameStatus reports whether a container is as before; its messages are not compared.
 func sameStatus(a, b protocol.ComponentStatus) bool {
 	return a.Component == b.Component && a.Container == b.Container && a.State == b.State && a.ExitCode == b.ExitCode &&
 		a.Restarts == b.Restarts && slices.Equal(a.Ports, b.Ports)

@@ -8,9 +8,9 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// StopOrder returns the given containers of a deployment in the order in which they are stopped, for
-// a spec that may be nil: those of one group at once, and each after all that need it, be it that they
-// started after it or that they share its network. Those that the spec does not have come first.
+// StopOrder returns the given containers of a deployment in the order in which they are stopped. The
+// containers of a group are stopped together, and each after all that need it, because they started
+// after it or share its network. Containers that spec does not have come first; spec may be nil.
 func StopOrder(spec *protocol.DeploymentSpec, list []engine.Status) (groups [][]engine.Status) {
 	after := map[[2]string]int{} // how many groups must be stopped before
 	if spec != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -193,8 +194,8 @@ func (u *unit) exited(w *Watch, first bool, now time.Time) {
 func (u *unit) fail(w *Watch, now time.Time) {
 	u.failures++
 	wait := w.limits.RestartMax
-	if n := u.failures - 1; n < 30 && w.mode != Recover {
-		wait = min(wait, w.limits.RestartBase<<n)
+	if w.mode != Recover {
+		wait = retry.Policy{Min: w.limits.RestartBase, Max: wait}.Delay(int(u.failures)-1, nil)
 	}
 	u.notBefore = now.Add(wait)
 }
@@ -280,7 +281,7 @@ type Target struct {
 	ID      engine.ID
 	IP      string // empty: the container uses the host's network
 	Health  protocol.Health
-	Timeout time.Duration
+	Timeout time.Duration // of one probe
 }
 
 // Decide says what to do at the time now.

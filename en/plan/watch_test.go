@@ -145,7 +145,7 @@ func TestKeptContainerWaitsForItsDependency(t *testing.T) {
 	s := newStage(t, Install, component("a", probed("web"), side)).run("a/side").wants("start a/web")
 	s.after(30*time.Second).run("a/web").wants("probe a/web").probed("a/web", true).wants("probe a/side")
 	s.after(20*time.Second).probed("a/side", false).wants("probe a/web").probed("a/web", true)
-	s.after(5 * time.Second).wants("failed probe_failed")
+	s.after(5*time.Second).wants("probe a/side").probed("a/side", false).wants("failed probe_failed")
 }
 
 func TestInstallInOrder(t *testing.T) {

@@ -24,6 +24,7 @@ const maxAnswer = 256
 
 // Execer runs a command in a container, as an engine does.
 type Execer interface {
+	// Exec runs a command in a container, until it or ctx ends.
 	Exec(ctx context.Context, id engine.ID, command []string) (engine.ExecResult, error)
 }
 
@@ -31,13 +32,17 @@ type Execer interface {
 // Its methods may be called concurrently.
 type Prober struct {
 	exec   Execer
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	client *http.Client
 }
 
-// New returns a prober that runs commands through exec.
-func New(exec Execer) *Prober {
-	return &Prober{exec: exec, client: &http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true, DisableCompression: true},
+// New returns a prober that runs commands through exec, and opens connections to containers with dial; nil: that of the system.
+func New(exec Execer, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Prober {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return &Prober{exec: exec, dial: dial, client: &http.Client{
+		Transport:     &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a redirect is an answer
 	}}
 }
@@ -52,7 +57,7 @@ func (p *Prober) Probe(ctx context.Context, t plan.Target) (ok bool, message str
 	case t.Health.HTTP != "":
 		ok, message = p.http(ctx, t)
 	case t.Health.Port != 0:
-		ok, message = tcp(ctx, t)
+		ok, message = p.tcp(ctx, t)
 	default:
 		return true, "", nil // nothing is asked: it runs
 	}
@@ -104,9 +109,8 @@ func (p *Prober) http(ctx context.Context, t plan.Target) (bool, string) {
 	return true, ""
 }
 
-func tcp(ctx context.Context, t plan.Target) (bool, string) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", address(t))
+func (p *Prober) tcp(ctx context.Context, t plan.Target) (bool, string) {
+	conn, err := p.dial(ctx, "tcp", address(t))
 	if err != nil {
 		return false, short(err.Error())
 	}

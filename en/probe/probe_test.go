@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/internal/memnet"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -46,7 +48,7 @@ func TestHTTP(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	p := New(nil)
+	p := New(nil, nil)
 	for _, c := range []struct {
 		path string
 		ok   bool
@@ -67,7 +69,7 @@ func TestTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := plan.Target{Health: protocol.Health{Port: port(t, l.Addr().String())}} // no IP: the host's network
-	p := New(nil)
+	p := New(nil, nil)
 	if ok, message, err := p.Probe(t.Context(), target); !ok || err != nil {
 		t.Errorf("open port: %v, %q, %v", ok, message, err)
 	}
@@ -76,6 +78,49 @@ func TestTCP(t *testing.T) {
 	}
 	if ok, message, err := p.Probe(t.Context(), target); ok || err != nil || !strings.Contains(message, "refused") {
 		t.Errorf("closed port: %v, %q, %v", ok, message, err)
+	}
+}
+
+// TestInMemory probes a container on a network in memory: both kinds of probe use the Dial that the prober is given.
+func TestInMemory(t *testing.T) {
+	t.Parallel()
+	network := memnet.New(1)
+	l, err := network.Host("10.88.0.2").Listen(t.Context(), "tcp", "10.88.0.2:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/ok" {
+			http.Error(w, "no disk", http.StatusServiceUnavailable)
+		}
+	})}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		_ = srv.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("the server ended: %v", err)
+		}
+	})
+	p := New(nil, network.Host("node").DialContext)
+	for _, c := range []struct {
+		name   string
+		health protocol.Health
+		ok     bool
+		want   string
+	}{
+		{"http", protocol.Health{HTTP: "/ok", Port: 8080}, true, ""},
+		{"http, unhealthy", protocol.Health{HTTP: "/bad", Port: 8080}, false, "503 Service Unavailable: no disk"},
+		{"tcp", protocol.Health{Port: 8080}, true, ""},
+		{"tcp, closed port", protocol.Health{Port: 8081}, false, "refused"},
+	} {
+		ok, message, err := p.Probe(t.Context(), plan.Target{IP: "10.88.0.2", Health: c.health})
+		if ok != c.ok || err != nil {
+			t.Errorf("%s: healthy %t, %v; want %t", c.name, ok, err, c.ok)
+		}
+		if !strings.Contains(message, c.want) {
+			t.Errorf("%s: message %q, want %q", c.name, message, c.want)
+		}
 	}
 }
 
@@ -96,7 +141,7 @@ func TestCommand(t *testing.T) {
 		{name: "engine away", err: engine.Errorf(protocol.EngineUnavailable, "away"), wantErr: true},
 		{name: "long answer", result: engine.ExecResult{ExitCode: 1, Output: []byte(strings.Repeat("é", 4000))}, want: "ééé"},
 	} {
-		p := New(execer(func(context.Context, []string) (engine.ExecResult, error) { return c.result, c.err }))
+		p := New(execer(func(context.Context, []string) (engine.ExecResult, error) { return c.result, c.err }), nil)
 		ok, message, err := p.Probe(t.Context(), plan.Target{Health: protocol.Health{Command: []string{"check"}}})
 		if ok != c.ok || (err != nil) != c.wantErr || !strings.Contains(message, c.want) || len(message) > maxAnswer {
 			t.Errorf("%s: %v, %q, %v", c.name, ok, message, err)
@@ -109,7 +154,7 @@ func TestSlowProbeIsUnhealthyAndCancelledOneIsNot(t *testing.T) {
 	p := New(execer(func(ctx context.Context, _ []string) (engine.ExecResult, error) {
 		<-ctx.Done()
 		return engine.ExecResult{}, ctx.Err()
-	}))
+	}), nil)
 	target := plan.Target{Health: protocol.Health{Command: []string{"hang"}}, Timeout: time.Millisecond}
 	ctx, cancel := context.WithTimeout(t.Context(), target.Timeout)
 	defer cancel()

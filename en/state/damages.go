@@ -10,7 +10,7 @@ import (
 type Damages struct {
 	mu      sync.Mutex // protects what follows
 	files   []string
-	changed func() // nil: nobody needs to know yet
+	changed func() // nil: there is no one to notify yet
 }
 
 // Add notes a file, each once.
@@ -26,7 +26,7 @@ func (d *Damages) Add(file string) {
 	}
 }
 
-// List returns the files in the order in which they were found. Nobody changes them.
+// List returns the files in the order in which they were found. The caller must not change it.
 func (d *Damages) List() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package state keeps what a node must know after a crash on its disk: one small
-// file per deployment, the desired state as it was received, the agent's id and
-// the counter of its reports. Each file is replaced whole, so that a crash or a
-// power cut at any moment leaves the old or the new content, and has a checksum: a
-// damaged one counts as not held, is set aside, and never stops the agent.
+// Package state keeps what a node must know after a crash on its disk: one small file per
+// deployment, the desired state as it was received, the agent's id and the counter of its reports.
+// Each file is replaced as a whole, so that a crash or a power cut at any moment leaves the old or
+// the new content. Each has a checksum: a damaged file counts as absent, is set aside, and never
+// stops the agent.
 package state
 
 import (
@@ -42,8 +42,8 @@ type Store struct {
 	dir   string
 	agent string // set by Open
 	lock  io.Closer
-	// unsaved is the id where it could not be written yet: the disk is full. It is for those who
-	// write the counter.
+	// unsaved is the id if it could not be written yet because the disk is full. The functions that
+	// write the counter use it.
 	unsaved *identity
 }
 
@@ -64,8 +64,8 @@ type Contents struct {
 	// Damaged are the files that do not hold what was stored in them: what they held is
 	// in none of the other fields.
 	Damaged []*statefile.Damage
-	// Renewed says that the id is new although there was state: those who know the
-	// agent by its former id know nothing of this one.
+	// Renewed says that the id is new although there was state: an LO that knows the agent by its
+	// previous id does not know this one.
 	Renewed bool
 }
 
@@ -76,11 +76,10 @@ const (
 	DesiredRole = "en/desired"
 )
 
-// Open makes the directory of a disk if it is not there, takes it, and reads it. An agent that
-// is not named yet gets a name of names. A damaged
-// file is set aside, logged, and named in Contents: the desired state, or the LO,
-// brings its content back. Open fails with a *statefile.NewerError where a later
-// release wrote a file.
+// Open makes the directory of a disk if there is none, locks it, and reads it. An agent without a
+// name yet gets one from names. A damaged file is set aside, logged, and named in Contents: the
+// desired state, or the LO, brings its content back. Open fails with a *statefile.NewerError if a
+// later release wrote a file.
 func Open(d disk.FS, dir string, names *random.Source, log *slog.Logger) (*Store, *Contents, error) {
 	records := filepath.Join(dir, recordDir)
 	if err := d.MkdirAll(records, 0o700); err != nil {

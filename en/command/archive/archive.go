@@ -34,7 +34,8 @@ func (w *Writer) Add(name string, content []byte) error {
 	return w.Copy(name, w.now, int64(len(content)), bytes.NewReader(content))
 }
 
-// Copy adds a file of size bytes. Where from ends or fails before, the rest of it is zeros, and the faults say so.
+// Copy adds a file of size bytes. If from ends or fails before that, the rest of the file is zeros, and the
+// archive's list of faults names it.
 func (w *Writer) Copy(name string, at time.Time, size int64, from io.Reader) error {
 	if err := w.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: w.folder + "/" + name, Size: size, Mode: 0o600, ModTime: at, Format: tar.FormatPAX}); err != nil {
 		return err

@@ -20,10 +20,10 @@ const (
 	MaxHeld = 1024
 	// MaxRunning is how many commands are executed at a time, beside live ones.
 	MaxRunning = 8
-	// MaxLive is how many live ones are, which last as long as somebody reads, and wait for it: they have places of their own, so that
-	// readers do not keep others from a node.
+	// MaxLive is how many live commands run at once. They last as long as their reader reads, and wait for it; they have places of
+	// their own, so that readers do not keep other commands from a node.
 	MaxLive = 16
-	// MaxWaiting is how many wait for that: more than an LO has open for a node, so that none that a site has taken is refused for want of
+	// MaxWaiting is how many wait for that: more than an LO has open for a node, so that none that a site has received is refused for want of
 	// room. Arguments are small (command.MaxArgs).
 	MaxWaiting = 2 * command.MaxPerNode
 	// fresh is how old the time of the CO may be when a command begins.
@@ -50,7 +50,7 @@ type Meta struct {
 // An Entry is what a node remembers of a command.
 type Entry struct {
 	ID           command.ID `cbor:"1,keyasint"`
-	IssuedMillis int64      `cbor:"2,keyasint"`
+	IssuedMillis int64      `cbor:"2,keyasint"` // when the CO issued it, in milliseconds since 1970
 	// Begun says that the execution may have begun.
 	Begun bool `cbor:"3,keyasint,omitempty"`
 	// Command is the command, where it is executed again after a crash. Absent: it is not.
@@ -68,11 +68,11 @@ type waiting struct {
 	interrupted bool // it had begun before a crash
 }
 
-// A Node is who receives commands.
+// A Node is the node that receives the commands.
 type Node struct {
 	Name   protocol.NodeID
 	Labels map[string]string
-	Agent  string
+	Agent  string // agent id of the node
 }
 
 // A Ledger is all commands of a node. It is for one goroutine at a time.
@@ -111,7 +111,7 @@ func New(node Node, kinds []command.Kind, meta Meta, saved []Entry, now time.Dur
 			l.waiting = append(l.waiting, waiting{command: &c, since: now, interrupted: true})
 			continue
 		}
-		r := l.result(id, command.Unknown, command.Interrupted, "the agent was interrupted while it executed it: nobody can know how far it came")
+		r := l.result(id, command.Unknown, command.Interrupted, "the agent was interrupted while it executed the command: how far it came is unknown")
 		e.Result = &r
 		save = append(save, *e)
 	}
@@ -146,7 +146,7 @@ func (l *Ledger) result(id command.ID, state command.State, code command.Code, m
 	return command.Result{V: protocol.Version, ID: id, Node: l.node.Name, State: state, Code: code, Message: message}
 }
 
-// Received takes a command whose signature was checked. Where it ends at once, or has ended before, its entry is returned, to be saved, and
+// Received accepts a command whose signature was checked. Where it ends at once, or has ended before, its entry is returned, to be saved, and
 // its result is to be sent.
 func (l *Ledger) Received(c *command.Command, now time.Duration) *Entry {
 	l.Clock.AtLeast(c.IssuedMillis)
@@ -193,7 +193,7 @@ func (l *Ledger) refusal(c *command.Command) (code command.Code, message string)
 	return "", ""
 }
 
-// isLive reports whether a command lasts as long as somebody reads what it sends.
+// isLive reports whether a command is live: it lasts as long as its output is read.
 func isLive(c *command.Command) bool {
 	d, err := command.Lookup(c.Kind)
 	return err == nil && d.Live
@@ -220,15 +220,15 @@ func (l *Ledger) end(c *command.Command, r command.Result) *Entry {
 	return &e
 }
 
-// Withdrawn takes back a command. Where it had not begun, its entry is returned, to be saved.
-func (l *Ledger) Withdrawn(id command.ID) *Entry {
+// Cancelled cancels a command. Where it had not begun, its entry is returned, to be saved.
+func (l *Ledger) Cancelled(id command.ID) *Entry {
 	i := slices.IndexFunc(l.waiting, func(w waiting) bool { return w.command.ID == id && !w.interrupted })
 	if i < 0 {
 		return nil
 	}
 	c := l.waiting[i].command
 	l.waiting = slices.Delete(l.waiting, i, i+1)
-	return l.end(c, l.result(id, command.Expired, command.Withdrawn, "it was taken back before it began"))
+	return l.end(c, l.result(id, command.Expired, command.Cancelled, "it was cancelled before it began"))
 }
 
 // A Decision is what is to be done now.

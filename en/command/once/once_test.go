@@ -337,17 +337,17 @@ func (w *world) finish() {
 	w.under = nil
 }
 
-func TestWithdrawn(t *testing.T) {
+func TestCancelled(t *testing.T) {
 	t.Parallel()
 	l, _ := New(me, kinds, Meta{Agent: "a1", BornMillis: 1}, nil, 0)
 	l.Received(issue(1, command.Inventory, t0, time.Hour), 0)
-	if got := result(l.Withdrawn(id(1))); got != "expired withdrawn" {
-		t.Errorf("taken back: %s", got)
+	if got := result(l.Cancelled(id(1))); got != "expired cancelled" {
+		t.Errorf("cancelled: %s", got)
 	}
 	l.Received(issue(2, command.Inventory, t0, time.Hour), 0)
 	answered(l, t0, 0)
-	if d := l.Decide(0); len(d.Begin) != 1 || l.Withdrawn(id(2)) != nil {
-		t.Error("what has begun is taken back")
+	if d := l.Decide(0); len(d.Begin) != 1 || l.Cancelled(id(2)) != nil {
+		t.Error("what has begun is cancelled")
 	}
 	if got := l.Unsent(9); len(got) != 1 || got[0].ID != id(1) {
 		t.Errorf("unsent %+v", got)

@@ -1,5 +1,5 @@
-// Package segments carries the two directions of a session over a live command: the node's end of a program with somebody at it, and of what is
-// collected at the node.
+// Package segments carries the two directions of a session over a live command. It is the node's end: of a program that a person uses, and of
+// files that are collected at the node.
 package segments
 
 import (
@@ -14,8 +14,11 @@ import (
 
 // A Live carries segments, see command.Live of the agent.
 type Live interface {
+	// Send adds an item, encoded. It waits for credit. An error ends the execution.
 	Send(item []byte) error
+	// Flush sends what was added, without waiting for more.
 	Flush() error
+	// Input returns the next segment that was sent to the command. It waits for one, until ctx ends.
 	Input(ctx context.Context) (command.Segment, error)
 }
 
@@ -59,13 +62,14 @@ func (e *End) Give(ctx context.Context, produce func(ctx context.Context, w io.W
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	var group sync.WaitGroup
+	var produced error
 	group.Go(func() {
-		err := produce(ctx, &output{ctx, e.Peer})
-		if err == nil {
-			err = e.Peer.Write(ctx, &command.Record{Kind: command.Exit})
+		produced = produce(ctx, &output{ctx, e.Peer})
+		if produced == nil {
+			produced = e.Peer.Write(ctx, &command.Record{Kind: command.Exit})
 		}
-		if err != nil {
-			end(err)
+		if produced != nil {
+			end(produced)
 		}
 		e.Peer.Close()
 	})
@@ -76,6 +80,9 @@ func (e *End) Give(ctx context.Context, produce func(ctx context.Context, w io.W
 	err := e.Peer.Send(ctx, e.Send)
 	end(err)
 	group.Wait()
+	if err == nil {
+		err = produced // Send may have seen that no more comes before it saw why
+	}
 	return err
 }
 

@@ -1,13 +1,15 @@
-// Package trust decides which parts of a NodeDesired a node obeys: those that follow from
-// what the CO signed for the site and the node. The LO only hands statements on and chooses
-// within them; whoever has its place can hold statements back, and not make the node run, or remove,
-// what the CO did not sign. docs/security.md lists what is checked and what the LO may
-// choose. What the LO chooses it signs with the key of its certificate, where it has one.
+// Package trust decides which parts of a NodeDesired a node obeys: those that follow from what the CO signed for
+// the site and the node. The LO only forwards statements and chooses within them. An attacker in its place can
+// withhold statements, but cannot make the node run, or remove, what the CO did not sign. docs/security.md lists
+// what is checked and what the LO may choose. What the LO chooses it signs with the key of its certificate, where
+// it has one.
 //
-// A node remembers for each deployment the greatest position that it followed, its floor: what was
-// signed before that does not count again, but for the return to a version that
-// the node itself had running. What a node has adopted it keeps and starts again, whatever
-// becomes of keys and floors.
+// A node remembers for each deployment the greatest position that it followed, its floor: what was signed before
+// that does not count again, but for the return to a version that the node itself had running. The node keeps and
+// restarts what it has adopted, even if keys and floors change later.
+//
+// A node without the root key trusts the LO in all of this, except for the floors: an old tombstone or purge
+// removes nothing. It runs what is assigned, however old it is.
 //
 // The package is pure: records and state come in, what is obeyed and the new state go out.
 package trust
@@ -26,7 +28,8 @@ import (
 )
 
 const (
-	// maxFloors bounds the deployments that a node remembers. Past it the lowest floors go.
+	// maxFloors bounds the deployments that a node remembers. Past it the lowest floors go, first those of deployments of which the node has neither a
+	// record nor a volume.
 	maxFloors = 4096
 	// maxStrangers bounds the records of deployments that a node never held and whose assignments
 	// are refused. Past it a refusal is counted and logged, and makes no record.
@@ -48,7 +51,7 @@ type Node struct {
 
 // A State is what must survive a restart.
 type State struct {
-	KeySet []byte `cbor:"1,keyasint,omitempty"`
+	KeySet []byte `cbor:"1,keyasint,omitempty"` // the latest that was followed, encoded; absent: none
 	// Floors are sorted by deployment.
 	Floors []Floor `cbor:"2,keyasint,omitempty"`
 	// Site is the site whose positions the floors have. Absent: the node's.
@@ -56,16 +59,6 @@ type State struct {
 	// LOSigns says that the node has followed what the LO of the site had signed: what comes without
 	// a signature of the LO does not count any more.
 	LOSigns bool `cbor:"4,keyasint,omitempty"`
-}
-
-// A Floor is what a node remembers of a deployment, also once that is removed.
-type Floor struct {
-	Deployment protocol.DeploymentName `cbor:"1,keyasint"`
-	// Position is the greatest one that was followed.
-	Position protocol.Position `cbor:"2,keyasint"`
-	// Earlier are versions that were INSTALLED here, the last one first, since the deployment
-	// was removed last.
-	Earlier []protocol.Digest `cbor:"3,keyasint,omitempty"`
 }
 
 // A Refused is a part of a NodeDesired that is not obeyed.
@@ -105,32 +98,41 @@ type Checker struct {
 	node   Node
 	trust  sign.Trust
 	floors map[protocol.DeploymentName]Floor
+	// retained are the deployments whose volumes outlived them.
+	retained map[protocol.DeploymentName]bool
 	// loSigns is that of the State.
 	loSigns bool
+	// stored says that there was a State. unverified says that there is no root key; keySet is then what the State had.
+	stored     bool
+	unverified bool
+	keySet     []byte
 }
 
-// New returns the Checker of a node that believes the root key, with what it stored.
+// New returns the Checker of a node that believes the root key, with what it stored. Without a root key it takes the LO's word: what is
+// followed then keeps volumes and containers once there is a key, and holds up no assignment.
 func New(node Node, root ed25519.PublicKey, s State) (*Checker, error) {
-	trust, err := sign.NewTrust(root)
-	if err != nil {
-		return nil, err
+	c := &Checker{node: node, floors: map[protocol.DeploymentName]Floor{}, retained: map[protocol.DeploymentName]bool{}, stored: s.Site != "", unverified: root == nil, keySet: s.KeySet}
+	if !c.unverified {
+		var err error
+		if c.trust, err = sign.NewTrust(root); err != nil {
+			return nil, err
+		}
+		if next, err := c.trust.Follow(s.KeySet); err == nil { // else the root key was replaced: the next key set counts
+			c.trust = next
+		}
 	}
-	if next, err := trust.Follow(s.KeySet); err == nil { // else the root key was replaced: the next key set counts
-		trust = next
-	}
-	c := &Checker{node: node, trust: trust, floors: map[protocol.DeploymentName]Floor{}}
 	if s.Site != "" && s.Site != node.Site {
 		return c, nil // the positions of another site say nothing about those of this one
 	}
+	c.loSigns = s.LOSigns
 	for _, f := range s.Floors {
 		c.floors[f.Deployment] = f
 	}
-	c.loSigns = s.LOSigns
 	return c, nil
 }
 
-// Sent checks that a NodeDesired, as it was encoded, comes from the LO of the site, where the node has certificates: by
-// the signature of the LO, or without one as long as the node has followed no signed one. An error is a
+// Sent checks that a NodeDesired, as it was encoded, comes from the LO of the site, if the node has certificates. The
+// LO's signature proves that; a state without one is accepted until the node has followed a signed one. An error is a
 // sign.Refusal, and refuses the message as a whole: it is not given to Check.
 func (c *Checker) Sent(d *protocol.NodeDesired, message []byte) error {
 	if c.node.LO == nil {
@@ -138,7 +140,7 @@ func (c *Checker) Sent(d *protocol.NodeDesired, message []byte) error {
 	}
 	if len(d.Signature) == 0 {
 		if c.loSigns {
-			return sign.Refuse(sign.Unsigned, "the local orchestrator of the site has not signed it, and has signed an earlier one: either somebody else sent it, or its release or configuration is an earlier one again")
+			return sign.Refuse(sign.Unsigned, "the local orchestrator of the site has not signed it, and has signed an earlier one: either another sender has written it, or the local orchestrator is back at an earlier release or configuration")
 		}
 		return nil
 	}
@@ -147,18 +149,6 @@ func (c *Checker) Sent(d *protocol.NodeDesired, message []byte) error {
 		return sign.Refuse(sign.UnknownKey, "what came with it does not prove the local orchestrator of the site: %v", err)
 	}
 	return sign.CheckNode(key, c.node.Site, message)
-}
-
-// Followed is the greatest position of what was followed, also of deployments that were removed
-// since; zero: nothing was.
-func (c *Checker) Followed() protocol.Position {
-	var last protocol.Position
-	for _, f := range c.floors {
-		if f.Position.After(last) {
-			last = f.Position
-		}
-	}
-	return last
 }
 
 // Check decides about a NodeDesired that Sent has let pass. records are those of the node. It changes nothing;
@@ -173,9 +163,10 @@ func (c *Checker) Check(d *protocol.NodeDesired, records map[protocol.Deployment
 			k.strangers++
 		}
 	}
-	var err error
-	if k.trust, err = c.trust.Follow(d.KeySet); err != nil {
-		k.refuse("key set", "", err)
+	if c.unverified {
+		k.remember()
+	} else {
+		k.follow(d.KeySet)
 	}
 	obeyed := *d
 	obeyed.Assignments, obeyed.Removals, obeyed.Purges = nil, nil, nil
@@ -190,7 +181,7 @@ func (c *Checker) Check(d *protocol.NodeDesired, records map[protocol.Deployment
 			k.refuse("purge", p.Deployment, err)
 			continue
 		}
-		if k.floors[p.Deployment].Position.After(p.Site) {
+		if k.floors[p.Deployment].last().After(p.Site) {
 			continue // it was about what was there before: the deployment has had new data since
 		}
 		obeyed.Purges = append(obeyed.Purges, p)
@@ -201,7 +192,9 @@ func (c *Checker) Check(d *protocol.NodeDesired, records map[protocol.Deployment
 
 // Adopt takes over the State of a Verdict, which is on disk.
 func (c *Checker) Adopt(s State) {
-	if next, err := c.trust.Follow(s.KeySet); err == nil {
+	if c.unverified {
+		c.keySet = s.KeySet
+	} else if next, err := c.trust.Follow(s.KeySet); err == nil {
 		c.trust = next
 	}
 	c.loSigns = s.LOSigns
@@ -223,23 +216,40 @@ type check struct {
 	v         Verdict
 }
 
+// follow follows the key set that came with the desired state, or refuses it.
+func (k *check) follow(keySet []byte) {
+	var err error
+	if k.trust, err = k.Checker.trust.Follow(keySet); err != nil {
+		k.refuse("key set", "", err)
+	}
+}
+
+// remember raises the floors to what the records follow: those of an earlier release, or whose floors are lost.
+func (k *check) remember() {
+	for name, rec := range k.records {
+		k.raise(name, rec.Site, rec, false)
+	}
+}
+
 func (k *check) refuse(what string, name protocol.DeploymentName, err error) {
 	k.v.Refused = append(k.v.Refused, Refused{what, name, err})
 }
 
 // assignment adds an assignment to what is obeyed, or refuses it.
 func (k *check) assignment(obeyed *protocol.NodeDesired, a protocol.Assignment) {
-	rec, held := k.records[a.Deployment]
-	held = held && rec.State != lifecycle.Deleting && rec.State != lifecycle.Deleted
-	runs := held && rec.Digest == a.Digest && len(rec.Spec) > 0
+	rec, recorded := k.records[a.Deployment]
+	held := recorded && rec.State != lifecycle.Deleting && rec.State != lifecycle.Deleted
+	runs := held && (rec.Digest == a.Digest && len(rec.Spec) > 0 || gives(rec, a.Digest))
 	entry, err := k.entry(a)
 	switch {
 	case err == nil:
 		k.raise(a.Deployment, entry.Position, rec, held)
 		a.Site, a.MinHealthyMillis, a.NoRollback = entry.Position, entry.Policy.MinHealthyMillis, entry.Policy.NoRollback
-	case runs, held && a.Rollback && (rec.Healthy == a.Digest || slices.Contains(k.floors[a.Deployment].Earlier, a.Digest)):
-		// The node has adopted this version before: to go on with it, to try it again, and to
-		// return to it are the LO's to choose.
+	case runs, held && a.Rollback && rec.Healthy == a.Digest,
+		(held || !recorded) && a.Rollback && slices.Contains(k.floors[a.Deployment].Earlier, a.Digest):
+		// The node has adopted this version before: the LO may choose to continue it, to try it
+		// again, to keep it in place of an update that has to wait, and to return to it. The record
+		// of that may be lost; what was removed since is not among the earlier ones.
 		if floor := k.floors[a.Deployment].Position; a.Site.After(floor) {
 			a.Site = floor
 		}
@@ -260,8 +270,16 @@ func (k *check) assignment(obeyed *protocol.NodeDesired, a protocol.Assignment) 
 	obeyed.Assignments = append(obeyed.Assignments, a)
 }
 
+// gives reports whether a version is the one that an update is to replace, or is replacing: the node may keep it.
+func gives(rec plan.Record, d protocol.Digest) bool {
+	return rec.Active == d && len(rec.ActiveSpec) > 0 || rec.State == lifecycle.Updating && rec.Healthy == d && len(rec.FormerSpec) > 0
+}
+
 // entry returns the entry that an assignment follows from.
 func (k *check) entry(a protocol.Assignment) (protocol.SiteEntry, error) {
+	if k.unverified {
+		return protocol.SiteEntry{Position: a.Site, Policy: protocol.Policy{MinHealthyMillis: a.MinHealthyMillis, NoRollback: a.NoRollback}}, nil
+	}
 	e, err := k.trust.Entry(k.node.Site, a.Signature)
 	switch {
 	case err != nil:
@@ -271,13 +289,13 @@ func (k *check) entry(a protocol.Assignment) (protocol.SiteEntry, error) {
 	case !k.matches(e.Placement):
 		return e, sign.Refuse(sign.WrongNode, "deployment %s is signed for %s, this is node %s", a.Deployment, whom(e.Placement), k.node.Node)
 	}
-	return e, k.fresh(a.Deployment, e.Position)
+	return e, fresh(a.Deployment, e.Position, k.floors[a.Deployment].Position)
 }
 
-// fresh refuses a statement about a deployment that is older than what was followed.
-func (k *check) fresh(name protocol.DeploymentName, at protocol.Position) error {
-	if floor := k.floors[name].Position; floor.After(at) {
-		return sign.Refuse(sign.Stale, "what is signed of deployment %s is of %s, this node has followed %s", name, at, floor)
+// fresh refuses a statement about a deployment that is older than a floor.
+func fresh(name protocol.DeploymentName, at, floor protocol.Position) error {
+	if floor.After(at) {
+		return sign.Refuse(sign.Stale, "what the CO says of deployment %s is of %s, this node has followed %s", name, at, floor)
 	}
 	return nil
 }
@@ -285,14 +303,17 @@ func (k *check) fresh(name protocol.DeploymentName, at protocol.Position) error 
 // removal adds a removal to what is obeyed, or refuses it.
 func (k *check) removal(obeyed *protocol.NodeDesired, r protocol.NodeRemoval) {
 	at, err := k.removed(r)
-	if err == nil {
-		err = k.fresh(r.Deployment, at)
+	if err == nil && !at.IsZero() {
+		err = fresh(r.Deployment, at, k.floors[r.Deployment].last())
+	}
+	rec, held := k.records[r.Deployment]
+	if (!held || rec.State == lifecycle.Deleted) && sign.ReasonOf(err) == sign.Stale {
+		return // it was about what was there before, and a CO whose database was restored says it again
 	}
 	if err != nil {
 		k.refuse("removal", r.Deployment, err)
 		return
 	}
-	rec, held := k.records[r.Deployment]
 	k.raise(r.Deployment, at, rec, held)
 	if !r.Site.IsZero() {
 		f := k.floors[r.Deployment]
@@ -302,8 +323,12 @@ func (k *check) removal(obeyed *protocol.NodeDesired, r protocol.NodeRemoval) {
 	obeyed.Removals = append(obeyed.Removals, r)
 }
 
-// removed returns the position of the statement that a removal follows from.
+// removed returns the position of the statement that a removal follows from; zero: there is none, as the LO placed the
+// deployment elsewhere.
 func (k *check) removed(r protocol.NodeRemoval) (protocol.Position, error) {
+	if k.unverified {
+		return r.Site, nil
+	}
 	if !r.Site.IsZero() {
 		t, err := k.trust.Tombstone(k.node.Site, r.Signature)
 		if err == nil && (t.Deployment != r.Deployment || t.Position != r.Site || r.Volumes && !t.Volumes) {
@@ -325,6 +350,9 @@ func (k *check) removed(r protocol.NodeRemoval) (protocol.Position, error) {
 
 // purge returns why a purge is refused.
 func (k *check) purge(p protocol.NodePurge) error {
+	if k.unverified {
+		return nil
+	}
 	s, err := k.trust.Purge(k.node.Site, p.Signature)
 	switch {
 	case err != nil:
@@ -371,8 +399,15 @@ func whom(p protocol.Placement) string {
 func (k *check) raise(name protocol.DeploymentName, at protocol.Position, rec plan.Record, held bool) {
 	f := k.floors[name]
 	f.Deployment = name
-	if at.After(f.Position) {
-		f.Position = at
+	if k.unverified && at.IsZero() {
+		return // an LO that says no positions
+	}
+	floor := &f.Position
+	if k.unverified {
+		floor = &f.Claimed
+	}
+	if at.After(*floor) {
+		*floor = at
 	}
 	if held && rec.Healthy != "" && (len(f.Earlier) == 0 || f.Earlier[0] != rec.Healthy) {
 		earlier := slices.DeleteFunc(slices.Clone(f.Earlier), func(d protocol.Digest) bool { return d == rec.Healthy })
@@ -380,18 +415,4 @@ func (k *check) raise(name protocol.DeploymentName, at protocol.Position, rec pl
 		f.Earlier = f.Earlier[:min(len(f.Earlier), maxEarlier)]
 	}
 	k.floors[name] = f
-}
-
-// state returns what must survive.
-func (k *check) state() State {
-	s := State{KeySet: k.trust.KeySet(), Site: k.node.Site, LOSigns: k.loSigns}
-	for _, f := range k.floors {
-		s.Floors = append(s.Floors, f)
-	}
-	if len(s.Floors) > maxFloors {
-		slices.SortFunc(s.Floors, func(a, b Floor) int { return b.Position.Compare(a.Position) })
-		s.Floors = s.Floors[:maxFloors]
-	}
-	slices.SortFunc(s.Floors, func(a, b Floor) int { return strings.Compare(string(a.Deployment), string(b.Deployment)) })
-	return s
 }

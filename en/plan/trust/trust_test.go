@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -268,6 +269,52 @@ func TestMaliciousLO(t *testing.T) {
 	}
 }
 
+// TestTakeBack has the LO let a node keep the version that an update was to replace, as its maintenance window is over: while the update gets
+// its images, while it replaces the version, and once it has failed. Later it may not.
+func TestTakeBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v1, v2 := w.entry("web", "1", 2), w.entry("web", "2", 3)
+	back := v1
+	back.Attempt, back.Signature = 2, nil // the LO has the statement of the desired version alone
+	w.expect("v1", w.obey(assign(v1)))
+	had := w.records["web"]
+	w.expect("v2", w.obey(assign(v2)))
+	pulling := had
+	pulling.State, pulling.Digest, pulling.Spec, pulling.Site = lifecycle.Updating, v2.Digest, v2.Spec, v2.Site
+	for what, rec := range map[string]plan.Record{
+		"while it pulls": pulling, "while it replaces": pulling.CutOver(), "once it has failed": pulling.CutOver().Failed(plan.Failure{Code: protocol.ProbeFailed}),
+	} {
+		w.records["web"] = rec
+		w.expect(what, w.check(assign(back)))
+	}
+	installed := pulling.CutOver().Installed()
+	w.records["web"] = installed
+	w.expect("once it is INSTALLED", w.check(assign(back)), sign.Unsigned)
+	w.records["web"] = installed.HasProven()
+	w.expect("once it is proven", w.check(assign(back)), sign.Unsigned)
+}
+
+// TestTombstoneOfBefore has a CO whose database was restored ask again for a removal of before, of what the node does not hold any
+// more: nothing is obeyed, and nothing is wrong.
+func TestTombstoneOfBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.expect("installed", w.obey(assign(w.entry("gone", "1", 3))))
+	w.expect("removed", w.obey(remove(w.tombstone("gone", 5, false, "s1"))))
+	delete(w.records, "gone")
+	v := w.check(remove(w.tombstone("gone", 4, true, "s1")))
+	w.expect("a tombstone of before", v)
+	if len(v.Obeyed.Removals) > 0 {
+		t.Errorf("obeyed is %+v", v.Obeyed.Removals)
+	}
+	v = w.check(remove(w.tombstone("gone", 6, true, "s1")))
+	w.expect("a later one", v)
+	if len(v.Obeyed.Removals) != 1 {
+		t.Errorf("obeyed is %+v", v.Obeyed.Removals)
+	}
+}
+
 // TestKeysChange rotates the key and retires it: what runs goes on, the old key signs nothing
 // new, and a return to a version of before needs no key.
 func TestKeysChange(t *testing.T) {
@@ -370,6 +417,42 @@ func TestFloorsAreBounded(t *testing.T) {
 	}
 }
 
+// TestFloorsOfWhatIsHeldStay has thousands of deployments come and go beside one that runs, and one whose volume is retained: a tombstone of
+// before is not obeyed of either.
+func TestFloorsOfWhatIsHeldStay(t *testing.T) {
+	t.Parallel()
+	c, err := New(Node{Site: "s1", Node: "n1"}, nil, State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := map[protocol.DeploymentName]plan.Record{}
+	see := func(d protocol.NodeDesired) Verdict {
+		v := c.Check(&d, records)
+		c.Adopt(v.State)
+		return v
+	}
+	see(assign(protocol.Assignment{Deployment: "kept", Site: at(4)}, protocol.Assignment{Deployment: "runs", Site: at(4)}))
+	records["runs"] = plan.Record{Deployment: "runs", State: lifecycle.Installed, Site: at(2)}
+	see(remove(protocol.NodeRemoval{Deployment: "kept", Site: at(5)}))
+	c.Retain([]plan.RetainedVolume{{Deployment: "kept", Name: "data", Site: at(5)}})
+	var others []protocol.Assignment
+	for i := range maxFloors + 10 {
+		others = append(others, protocol.Assignment{Deployment: protocol.DeploymentName(fmt.Sprintf("d-%d", i)), Site: at(uint64(10 + i))})
+	}
+	v := see(assign(others...))
+	if forgotten := func(f Floor) bool { return f.Deployment == "d-11" }; len(v.State.Floors) != maxFloors || slices.ContainsFunc(v.State.Floors, forgotten) {
+		t.Errorf("%d floors, want %d, and the oldest of what is gone forgotten", len(v.State.Floors), maxFloors)
+	}
+	v = see(remove(protocol.NodeRemoval{Deployment: "kept", Site: at(3), Volumes: true}, protocol.NodeRemoval{Deployment: "runs", Site: at(3), Volumes: true}))
+	if len(v.Obeyed.Removals) != 0 {
+		t.Errorf("tombstones of before are obeyed: %+v", v.Obeyed.Removals)
+	}
+	c.Retain(nil) // it was purged
+	if v = see(assign(protocol.Assignment{Deployment: "one-more", Site: at(99_999)})); slices.ContainsFunc(v.State.Floors, func(f Floor) bool { return f.Deployment == "kept" }) {
+		t.Error("the floor of what is gone is not the first to be forgotten")
+	}
+}
+
 // TestRemovalEndsTheReturn checks that a version from before a removal does not come back as a
 // rollback of what was deployed since.
 func TestRemovalEndsTheReturn(t *testing.T) {
@@ -383,7 +466,7 @@ func TestRemovalEndsTheReturn(t *testing.T) {
 	w.expect("a return to v1", w.check(assign(rollback(v1))), sign.Stale)
 }
 
-// TestStrangersAreBounded assigns very many deployments that nobody signed, at once and with ever
+// TestStrangersAreBounded assigns very many deployments without a signature, at once and with ever
 // new names: few are on record, what is signed is obeyed, and a record that is not assigned any
 // more makes room.
 func TestStrangersAreBounded(t *testing.T) {
@@ -437,6 +520,76 @@ func TestStrangersAreBounded(t *testing.T) {
 	if len(w.records) != 1 {
 		t.Errorf("%d records, once no stranger is assigned", len(w.records))
 	}
+}
+
+// TestWithoutARootKey has a node that takes the LO's word: what it has followed of a deployment keeps what is there from a
+// tombstone and a purge of before, also once the deployment is gone, over restarts, and until the node has a root key.
+func TestWithoutARootKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	restart := func() {
+		t.Helper()
+		var err error
+		if w.checker, err = New(Node{Site: "s1", Node: "n1"}, nil, w.state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restart()
+	tombstone := func(generation uint64, volumes bool) protocol.NodeRemoval {
+		return protocol.NodeRemoval{Deployment: "web", Site: at(generation), Volumes: volumes}
+	}
+	purge := func(generation uint64) protocol.NodeDesired {
+		return protocol.NodeDesired{Purges: []protocol.NodePurge{{Deployment: "web", Site: at(generation)}}}
+	}
+	assigned := func(generation uint64) protocol.Assignment {
+		a := w.entry("web", "1", generation)
+		a.Signature = nil
+		return a
+	}
+	removed := func(what string, v Verdict, removals, purges int, refused string) {
+		t.Helper()
+		if len(v.Obeyed.Removals) != removals || len(v.Obeyed.Purges) != purges {
+			t.Errorf("%s: obeyed are %d removals and %d purges, want %d and %d", what, len(v.Obeyed.Removals), len(v.Obeyed.Purges), removals, purges)
+		}
+		if got := fmt.Sprint(v.Refused); !strings.Contains(got, refused) || refused == "" && len(v.Refused) > 0 {
+			t.Errorf("%s: refused is %s, want %q", what, got, refused)
+		}
+	}
+	w.expect("assigned", w.obey(assign(assigned(1))))
+	w.expect("again at a later position, with the same content", w.obey(assign(assigned(4))))
+	removed("a tombstone of between, while it runs", w.obey(remove(tombstone(3, true))), 0, 0, "removal of web: stale")
+	removed("the LO places it elsewhere", w.check(remove(protocol.NodeRemoval{Deployment: "web"})), 1, 0, "")
+	removed("a tombstone of after that", w.obey(remove(tombstone(5, false))), 1, 0, "")
+	rec := w.records["web"]
+	rec.State = lifecycle.Deleted
+	w.records["web"] = rec
+	removed("a tombstone of before, just after the removal", w.obey(remove(tombstone(3, true))), 0, 0, "")
+	delete(w.records, "web")
+	restart()
+	removed("a tombstone of before", w.obey(remove(tombstone(3, true))), 0, 0, "")
+	removed("a purge of before", w.obey(purge(4)), 0, 0, "")
+	removed("a purge of after", w.obey(purge(6)), 0, 1, "")
+	removed("the tombstone with volumes now", w.obey(remove(tombstone(5, true))), 1, 0, "")
+	w.expect("assigned by a CO whose database was restored", w.obey(assign(assigned(2))))
+	restart()
+	removed("a tombstone of before what runs was removed", w.obey(remove(tombstone(3, true))), 0, 0, "removal of web: stale")
+
+	w.state, w.records["old"] = State{}, plan.Record{Deployment: "old", State: lifecycle.Installed, Site: at(9)}
+	restart()
+	removed("what runs since an earlier release", w.obey(remove(protocol.NodeRemoval{Deployment: "old", Site: at(8), Volumes: true})), 0, 0, "removal of old: stale")
+	w.state = State{Site: "s1", Floors: []Floor{{Deployment: "web", Claimed: at(7)}}}
+	delete(w.records, "old")
+	w.restart()
+	w.expect("assigned, once the node has a root key", w.obey(assign(w.entry("web", "1", 3))))
+	w.expect("a signed tombstone of before what was claimed", w.check(remove(w.tombstone("web", 6, true, "s1"))), sign.Stale)
+	w.expect("one of after it", w.check(remove(w.tombstone("web", 8, true, "s1"))))
+	if f := w.state.Floors; len(f) != 1 || f[0].Position != at(3) || f[0].Claimed != at(7) {
+		t.Errorf("remembered is %+v", f)
+	}
+	restart()
+	w.expect("without the key again", w.obey(assign(assigned(9))))
+	w.restart()
+	w.expect("and with it", w.check(remove(w.tombstone("web", 2, true, "s1"))), sign.Stale)
 }
 
 // TestFloorsAreOfOneSite gives a node to another site, whose positions are its own.

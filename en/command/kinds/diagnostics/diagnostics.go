@@ -1,4 +1,4 @@
-// Package diagnostics executes the command that collects what a node knows of itself: what somebody asks for who looks for a fault from afar, in one
+// Package diagnostics executes the command that collects what a node knows of itself: all that an operator needs to find a fault from afar, in one
 // archive. Values of parameters and variables of applications, which may be secrets, are not in it; their logs are.
 package diagnostics
 
@@ -46,7 +46,7 @@ type Options struct {
 	// Config is the configuration of the agent. Passwords in URLs are left out; it has no other secrets.
 	Config any
 	// Metrics writes the metrics of the agent.
-	Metrics   func(w io.Writer)
+	Metrics   func(ctx context.Context, w io.Writer) error
 	Inventory func(ctx context.Context) (protocol.Inventory, error)
 	Records   func() []plan.Record
 	List      func(ctx context.Context) ([]engine.Status, error)
@@ -161,7 +161,7 @@ func (o Options) own() []part {
 			}
 			return encode(w, list)
 		}},
-		{"metrics.txt", func(_ context.Context, w io.Writer) error { o.Metrics(w); return nil }},
+		{"metrics.txt", o.Metrics},
 		{"state.txt", func(ctx context.Context, w io.Writer) error { return tree(ctx, w, o.StateDir) }},
 	}
 }

@@ -53,8 +53,11 @@ func TestDiagnostics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // a part that hangs does so in virtual time
 		kind := New(Options{
 			Site: "plant", Node: "gw-1", Version: "1.2.3", Now: time.Now, StateDir: dir,
-			Config:  struct{ MQTT string }{"tcp://gw-1:a-secret@127.0.0.1:9"},
-			Metrics: func(w io.Writer) { _, _ = io.WriteString(w, "colony_en_link_up 1\n") },
+			Config: struct{ MQTT string }{"tcp://gw-1:a-secret@127.0.0.1:9"},
+			Metrics: func(_ context.Context, w io.Writer) error {
+				_, err := io.WriteString(w, "colony_en_link_up 1\n")
+				return err
+			},
 			Inventory: func(context.Context) (protocol.Inventory, error) {
 				return protocol.Inventory{Hostname: "of-the-machine"}, errors.New("the engine does not answer")
 			},

@@ -1,5 +1,4 @@
-// Package exec executes the command that runs a program in a container for somebody who is at it: a session, of which this is the end at the
-// program.
+// Package exec executes the command that runs a program in a container for a person: it is the node's end of the session.
 package exec
 
 import (
@@ -73,13 +72,13 @@ func (s *terminal) run(ctx context.Context, request *wire.ExecRequest) (string, 
 		end(err)
 	}
 	var group sync.WaitGroup
-	code, ended := int32(0), false
+	var code int32
+	var failure error // why there is no exit code
 	group.Go(func() {
-		var err error
-		code, err = process.Wait()
-		_ = reader.Close() // ends who waits to write
+		code, failure = process.Wait()
+		_ = reader.Close() // ends a write that waits
+		err := failure
 		if err == nil {
-			ended = true
 			err = s.Peer.Write(ctx, &wire.Record{Kind: wire.Exit, Code: code})
 		}
 		if err != nil {
@@ -96,7 +95,10 @@ func (s *terminal) run(ctx context.Context, request *wire.ExecRequest) (string, 
 	_ = reader.Close()
 	_ = input.Close()
 	group.Wait()
-	if !ended {
+	if err == nil {
+		err = failure // Send may have seen that no more comes before it saw why
+	}
+	if failure != nil {
 		return "", err
 	}
 	return fmt.Sprintf("exit code %d", code), err

@@ -193,7 +193,7 @@ func (f *forwarder) forward(c *connection, channel uint32) error {
 	return cause(c.ctx, err)
 }
 
-// cause returns why a connection ended, where its context says so.
+// cause returns the cause of a cancelled context, which says why the connection ended; else err.
 func cause(ctx context.Context, err error) error {
 	if why := context.Cause(ctx); why != nil {
 		return why

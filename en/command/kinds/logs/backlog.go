@@ -40,6 +40,11 @@ type missing struct {
 	unknown bool // how many lines that was
 }
 
+// A source is a stream of a container.
+type source struct{ component, container, stream string }
+
+func sourceOf(l *wire.LogLine) source { return source{l.Component, l.Container, l.Stream} }
+
 // A backlog is what was read of logs and not sent. What was there when the reading began waits for its reader, however long that takes; of what is
 // written from then on the oldest lines are left out, and counted, where the reader is too slow for them. One goroutine adds, another one takes.
 type backlog struct {
@@ -51,11 +56,14 @@ type backlog struct {
 	now    []waiting
 	bytes  int // of now
 	lost   []missing
+	sent   map[source]uint64 // number of the last line that was handed out; absent: it is not known
 	ended  bool
 	passed int // bytes that were added to now since the last pause, of lines of which some were left out
 }
 
-func newBacklog() *backlog { return &backlog{news: notify.New(), room: notify.New()} }
+func newBacklog() *backlog {
+	return &backlog{news: notify.New(), room: notify.New(), sent: map[source]uint64{}}
+}
 
 // add adds a line. It waits for room where the line was there before.
 func (b *backlog) add(ctx context.Context, l Line) error {
@@ -112,7 +120,7 @@ func (b *backlog) drop() {
 func (b *backlog) leaveOut(w waiting) {
 	var m *missing
 	for i := range b.lost {
-		if o := &b.lost[i]; o.Component == w.Component && o.Container == w.Container && o.Stream == w.Stream {
+		if o := &b.lost[i]; sourceOf(&o.LogLine) == sourceOf(&w.LogLine) {
 			m = o
 		}
 	}
@@ -138,9 +146,9 @@ func (b *backlog) end() {
 	b.news.Notify()
 }
 
-// take returns what is to be sent next, in the order in which it was read, with gaps in the place of what was left out. Nil: nothing is there; ended
+// next returns what is to be sent next, in the order in which it was read, with gaps in the place of what was left out. Nil: nothing is there; ended
 // says that nothing more comes.
-func (b *backlog) take() (l *wire.LogLine, ended bool) {
+func (b *backlog) next() (l *wire.LogLine, ended bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -151,6 +159,9 @@ func (b *backlog) take() (l *wire.LogLine, ended bool) {
 	case len(b.lost) > 0:
 		m := b.lost[0]
 		b.lost = b.lost[1:]
+		if n := b.between(sourceOf(&m.LogLine)); n > 0 {
+			m.LostLines, m.unknown = n, false
+		}
 		if m.unknown {
 			m.LostLines = 0
 		}
@@ -161,5 +172,25 @@ func (b *backlog) take() (l *wire.LogLine, ended bool) {
 		b.drop()
 		l = &w.LogLine
 	}
+	if l != nil && l.Number > 0 {
+		b.sent[sourceOf(l)] = l.Number
+	}
 	return l, b.ended
+}
+
+// between returns how many lines are between the last line of a source that was taken and the next one, by their numbers; 0 where
+// that is not known. The caller holds mu.
+func (b *backlog) between(of source) uint64 {
+	last := b.sent[of]
+	for i := range b.now {
+		w := &b.now[i]
+		if sourceOf(&w.LogLine) != of {
+			continue
+		}
+		if last == 0 || w.LostBytes > 0 || w.Number <= last {
+			return 0
+		}
+		return w.Number - last - 1
+	}
+	return 0
 }

@@ -83,7 +83,7 @@ func pump(ctx context.Context, from iter.Seq2[Line, error], lines *backlog) erro
 func forward(ctx context.Context, to sender, lines *backlog) error {
 	var due <-chan time.Time
 	for {
-		line, ended := lines.take()
+		line, ended := lines.next()
 		if line != nil {
 			if err := to.Send(protocol.Marshal(line)); err != nil {
 				return err

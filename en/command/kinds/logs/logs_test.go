@@ -206,7 +206,7 @@ func TestGapsOfEach(t *testing.T) {
 	b.end()
 	var got []string
 	for {
-		l, ended := b.take()
+		l, ended := b.next()
 		if l == nil {
 			if !ended {
 				t.Error("more may come")
@@ -246,3 +246,38 @@ type refuses struct{ err error }
 
 func (r refuses) Send([]byte) error { return r.err }
 func (r refuses) Flush() error      { return r.err }
+
+// TestGapsAreCounted leaves lines out of which one has no end, and gaps: how many that were say the numbers of the lines beside them.
+func TestGapsAreCounted(t *testing.T) {
+	t.Parallel()
+	line := func(n uint64) wire.LogLine {
+		return wire.LogLine{Component: "c", Container: "web", Stream: "stdout", Number: n, Text: "x"}
+	}
+	for name, c := range map[string]struct {
+		out  []wire.LogLine // left out, after line 1
+		next []wire.LogLine
+		want uint64
+	}{
+		"whole lines":               {[]wire.LogLine{line(2), line(3)}, []wire.LogLine{line(4)}, 2},
+		"one without its end":       {[]wire.LogLine{line(2), {Component: "c", Container: "web", Stream: "stdout", Number: 3, Text: "x", Partial: true}, line(4)}, []wire.LogLine{line(5)}, 3},
+		"a gap of unknown lines":    {[]wire.LogLine{line(2), {Component: "c", Container: "web", Stream: "stdout", LostBytes: 9}, line(70)}, []wire.LogLine{line(71)}, 69},
+		"nothing comes after":       {[]wire.LogLine{line(2), {Component: "c", Container: "web", Stream: "stdout", LostBytes: 9}}, nil, 0},
+		"another gap comes after":   {[]wire.LogLine{{Component: "c", Container: "web", Stream: "stdout", Partial: true}}, []wire.LogLine{{Component: "c", Container: "web", Stream: "stdout", LostBytes: 9}, line(9)}, 0},
+		"lines that have no number": {[]wire.LogLine{{Component: "c", Container: "web", Stream: "stdout", Text: "x"}}, []wire.LogLine{{Component: "c", Container: "web", Stream: "stdout", Text: "x"}}, 1},
+	} {
+		b := newBacklog()
+		b.now = append(b.now, waiting{line(1), time.Now()})
+		if l, _ := b.next(); l.Number != 1 {
+			t.Fatalf("%s: next is %+v", name, l)
+		}
+		for _, l := range c.out {
+			b.leaveOut(waiting{l, time.Now()})
+		}
+		for _, l := range c.next {
+			b.now = append(b.now, waiting{l, time.Now()})
+		}
+		if l, _ := b.next(); l.LostLines != c.want || l.LostBytes == 0 {
+			t.Errorf("%s: %+v, want a gap of %d lines", name, l, c.want)
+		}
+	}
+}

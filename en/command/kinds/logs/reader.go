@@ -68,7 +68,8 @@ func requestOf(ctx context.Context, reader logs.Reader, r wire.LogRequest, now t
 	return q, nil
 }
 
-// lineOf returns an entry as it goes up, and where it is numbered, with what names it for ever.
+// lineOf returns an entry as it is sent up; where lines are numbered, with the marks that identify
+// it permanently.
 func lineOf(e logs.Entry, numbered bool) wire.LogLine {
 	l := wire.LogLine{Component: e.Component, Container: e.Container, Stream: string(e.Stream), Text: e.Text, CutBytes: uint64(max(e.Cut, 0)), Partial: e.Partial}
 	if e.Stream == logs.Mixed {

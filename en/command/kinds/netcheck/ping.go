@@ -74,7 +74,7 @@ func (f family) await(ctx context.Context, conn *icmp.PacketConn, began time.Tim
 		}
 		m, err := icmp.ParseMessage(f.protocol, buffer[:n])
 		if err != nil {
-			continue // it is of somebody else
+			continue // the answer belongs to another program
 		}
 		if echo, ok := m.Body.(*icmp.Echo); ok && m.Type == f.answer && mine(echo) {
 			return time.Since(began), nil

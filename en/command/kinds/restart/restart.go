@@ -1,5 +1,5 @@
-// Package restart executes the command that restarts the containers of a deployment. The agent does it where it follows them, so that it
-// counts as no crash.
+// Package restart executes the command that restarts the containers of a deployment. The goroutine of the agent that follows these
+// containers does it, so that the restart counts as no crash.
 package restart
 
 import (

@@ -54,8 +54,8 @@ var errOver = errors.New("the session is over")
 // id is the session of each test.
 const id wire.ID = "0123456789abcdef0123456789abcdef"
 
-// Attend runs what has a session at a node, until end is called, which returns its error. do gets what the node says; the Peer is the CO's end. A segment
-// gets lost where lose says so. The session has a key of its own.
+// Attend runs the node's end of a session until end is called, which returns its error. do receives the records of the node; the Peer is the CO's end.
+// lose says which segments are lost. The session has a key of its own.
 func Attend(t testing.TB, lose func(up bool) bool, run func(ctx context.Context, id wire.ID, key []byte, live segments.Live) error, do func(r wire.Record)) (peer *duplex.Peer, end func(wait bool) error) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
