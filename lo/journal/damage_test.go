@@ -147,7 +147,8 @@ func TestTornTail(t *testing.T) {
 
 // epochOf returns the epoch of a closed journal.
 func epochOf(dir string) (string, error) {
-	return ondisk.ReadEpoch(ondisk.Dir{FS: disk.OS, Path: dir}, dir)
+	epoch, _, err := ondisk.ReadEpoch(ondisk.Dir{FS: disk.OS, Path: dir}, dir)
+	return epoch, err
 }
 
 // TestEpoch checks when a new epoch begins.
@@ -169,7 +170,17 @@ func TestEpoch(t *testing.T) {
 			}
 		}, true, 0},
 		"head of the last": {func(t *testing.T, _ string, s []string) { flip(t, s[len(s)-1], 9) }, false, 100},
-		"trim mark lost":   {func(t *testing.T, dir string, _ []string) { check(t, os.Remove(filepath.Join(dir, ondisk.TrimName))) }, false, 100},
+		"trim mark lost":   {func(t *testing.T, dir string, _ []string) { check(t, os.Remove(filepath.Join(dir, ondisk.TrimName))) }, true, 100},
+		"one slot zeroed":  {zeroTrim(0), false, 100},
+		"the other zeroed": {zeroTrim(1), false, 100},
+		"both zeroed":      {zeroTrim(0, 1), true, 100},
+		"mark of the epoch before": {func(t *testing.T, dir string, _ []string) {
+			check(t, os.WriteFile(filepath.Join(dir, ondisk.TrimName), ondisk.TrimMark(strings.Repeat("ab", 16), 7, 9), 0o600))
+		}, false, 100},
+		"both zeroed, and the end cut": {func(t *testing.T, dir string, s []string) {
+			zeroTrim(0, 1)(t, dir, s)
+			check(t, os.Truncate(s[len(s)-1], ondisk.HeadSize))
+		}, true, 96},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,6 +192,20 @@ func TestEpoch(t *testing.T) {
 			j := open(t, dir, o)
 			if got := j.Epoch() != before; got != tt.fresh {
 				t.Errorf("new epoch: %v, want %v", got, tt.fresh)
+			}
+			if noMark := strings.Contains(name, "trim mark lost") || strings.Contains(name, "both"); (j.Damage() != nil) != noMark {
+				t.Errorf("damage %v, want some: %t", j.Damage(), noMark)
+			}
+			if previous, want := j.Previous(), (protocol.PreviousEpoch{Epoch: before, Through: tt.last}); strings.Contains(name, "trim mark lost") || strings.Contains(name, "both") {
+				if previous != want {
+					t.Errorf("previous = %+v, want %+v", previous, want)
+				}
+				check(t, j.Close())
+				if j = open(t, dir, o); j.Previous() != want {
+					t.Errorf("previous after a restart = %+v, want %+v", j.Previous(), want)
+				}
+			} else if previous != (protocol.PreviousEpoch{}) {
+				t.Errorf("previous = %+v, want none", previous)
 			}
 			if j.Last() != tt.last {
 				t.Errorf("last = %d, want %d", j.Last(), tt.last)
@@ -200,6 +225,20 @@ func TestEpoch(t *testing.T) {
 			t.Error("opened")
 		}
 	})
+}
+
+// zeroTrim returns what overwrites slots of the trim mark.
+func zeroTrim(slots ...int64) func(*testing.T, string, []string) {
+	return func(t *testing.T, dir string, _ []string) {
+		f, err := os.OpenFile(filepath.Join(dir, ondisk.TrimName), os.O_RDWR, 0)
+		check(t, err)
+		for _, slot := range slots {
+			if _, err := f.WriteAt(make([]byte, 64), slot*ondisk.TrimSlotSize); err != nil {
+				t.Error(err)
+			}
+		}
+		check(t, f.Close())
+	}
 }
 
 // TestTrimMarkAhead has the disk lose records that the CO already has: their

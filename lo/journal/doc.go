@@ -1,19 +1,17 @@
-// Package journal holds what a site has yet to deliver: an append-only log on disk of
-// every event that the CO must receive. An entry is on
-// disk when Append returns, and it stays there until Trim says that the tier
-// above has it on disk too.
+// Package journal holds what a site has yet to deliver: an append-only log on disk of every event
+// that the CO must receive. An entry is on disk when Append returns, and it stays there until Trim
+// says that the tier above has it on disk too.
 //
-// Records are numbered from 1 without gaps within an epoch. A
-// record that is dropped before it was delivered leaves its number: a State record
-// that a later one of the same key replaced, and a Data record that was dropped under
-// a bound, are read back as empty events of kind protocol.Superseded.
+// Records are numbered from 1 without gaps within an epoch. A record that is dropped before its
+// delivery keeps its number, and is read back as an empty event of kind protocol.Superseded. That
+// holds for a State record that a later one of the same key replaced, and for a Data record that
+// was dropped under a bound.
 //
-// The bound in bytes has a declared policy for each class. State and Event are
-// never dropped: Append answers protocol.Unavailable, which the broker turns
-// into back-pressure. Data is dropped oldest first, in whole segments, and the
-// loss is counted in a protocol.DataLost event of the same journal. It is dropped
-// likewise when it is older than a bound by age. A damaged record is given up and
-// counted in the same way, and no other with it.
+// The bound in bytes has a declared policy for each class. State and Event are never dropped:
+// Append answers protocol.Unavailable, which the broker turns into back-pressure. Data is dropped
+// oldest first, in whole segments, and the loss is counted in a protocol.DataLost event of the same
+// journal. It is dropped likewise when it is older than a bound by age. A damaged record is given
+// up and counted in the same way, and no other with it.
 //
 // Layout of the directory, all integers little-endian:
 //

@@ -10,6 +10,7 @@ import (
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/random"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -53,25 +54,25 @@ type Record struct {
 
 // Stats is a picture of a journal.
 type Stats struct {
-	Depth    uint64 `json:"depth"` // records that are not trimmed
-	Bytes    int64  `json:"bytes"` // on disk, the trimmed ones of the oldest segment included
-	MaxBytes int64  `json:"maxBytes"`
-	Segments int    `json:"segments"`
+	Depth    uint64 `json:"depth"`    // records that are not trimmed
+	Bytes    int64  `json:"bytes"`    // on disk, the trimmed ones of the oldest segment included
+	MaxBytes int64  `json:"maxBytes"` // bound of the journal
+	Segments int    `json:"segments"` // number of its files
 
 	// OldestUnixMillis is when the oldest record that is not trimmed was appended;
 	// 0 when there is none, or when it was superseded.
 	OldestUnixMillis int64 `json:"oldestUnixMillis"`
 
 	// Of this process:
-	Appended     uint64 `json:"appended"`    // records
-	Syncs        uint64 `json:"syncs"`       // group commits
-	Refused      uint64 `json:"refused"`     // Appends answered with Unavailable
-	Superseded   uint64 `json:"superseded"`  // records that a later one of the same key replaced
-	Compactions  uint64 `json:"compactions"` // segments rewritten
-	Dropped      uint64 `json:"dropped"`     // Data records dropped under a bound
-	DroppedBytes uint64 `json:"droppedBytes"`
-	Lost         uint64 `json:"lost"`     // records that the disk did not keep
-	Salvaged     uint64 `json:"salvaged"` // segments that were rewritten because of that
+	Appended     uint64 `json:"appended"`     // records
+	Syncs        uint64 `json:"syncs"`        // group commits
+	Refused      uint64 `json:"refused"`      // Appends answered with Unavailable
+	Superseded   uint64 `json:"superseded"`   // records that a later one of the same key replaced
+	Compactions  uint64 `json:"compactions"`  // segments rewritten
+	Dropped      uint64 `json:"dropped"`      // Data records dropped under a bound
+	DroppedBytes uint64 `json:"droppedBytes"` // size of the records that were dropped at the bound
+	Lost         uint64 `json:"lost"`         // records that the disk did not keep
+	Salvaged     uint64 `json:"salvaged"`     // segments that were rewritten because of that
 }
 
 // Options of a journal. The zero value is ready for use.
@@ -123,6 +124,8 @@ type Journal struct {
 	seed uint32 // of the checksums
 	log  *slog.Logger
 	lock io.Closer
+	// damage is that of the trim mark at Open.
+	damage *statefile.Damage
 
 	// began is what Now said at Open, when the machine's clock said beganWall.
 	began, beganWall time.Time
@@ -142,7 +145,8 @@ type Journal struct {
 // state is what readers see. Everything in it is durable.
 type state struct {
 	epoch    string
-	segments []*ondisk.Segment // ascending; the last is the active one
+	previous protocol.PreviousEpoch // see Journal.Previous
+	segments []*ondisk.Segment      // ascending; the last is the active one
 	last     uint64
 	trimmed  uint64
 	opened   uint64 // last, at Open
@@ -257,12 +261,12 @@ func (j *Journal) do(ctx context.Context, r *request) (uint64, error) {
 
 func errClosed() error { return protocol.Errorf(protocol.Unavailable, "journal: closed") }
 
-// Now returns the clock that stamps the records. It orders nothing, but it does
-// not go backwards while there are records: it goes on from the later one of the
-// machine's clock at Open and the newest stamp that is not trimmed, by the time
-// that passes. So the age of a record is never negative, nor cut short because
-// the machine's clock was set; the time that the machine was off may be missing
-// from it. Use it for the times in the bodies, too, whose age matters.
+// Now returns the clock that stamps the records. The clock does not go backwards while there are
+// records. It starts at the later one of two times, the machine's clock at Open and the newest
+// stamp that is not trimmed, and advances with the time that passes. So the age of a record is
+// never negative, and a change of the machine's clock does not shorten it; the time that the
+// machine was off may be missing from it. Use this clock also for times in the bodies whose age
+// matters.
 func (j *Journal) Now() time.Time {
 	return j.began.Add(j.opts.Now().Sub(j.beganWall))
 }
@@ -291,6 +295,14 @@ func (j *Journal) Epoch() string {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	return j.st.epoch
+}
+
+// Previous is the epoch with whose numbers that of the journal goes on: where the trim mark was lost, and after Renew. Zero: there
+// is none that is known.
+func (j *Journal) Previous() protocol.PreviousEpoch {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.st.previous
 }
 
 // Last returns the sequence of the newest durable record; 0 when there was none ever.
@@ -325,3 +337,7 @@ func (j *Journal) Close() error {
 	})
 	return j.closeErr
 }
+
+// Damage is what Open found of a trim mark that was lost while there were records: what was at the end of the journal may be
+// lost, too. Nil: nothing.
+func (j *Journal) Damage() *statefile.Damage { return j.damage }

@@ -16,18 +16,18 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Open opens the journal in dir, and makes it where there is none. Only the last
-// segment is read, so that its duration does not grow with the backlog.
+// Open opens the journal in dir, and makes it where there is none. Only the last segment is read,
+// so that its duration does not grow with the backlog.
 //
-// A torn end, which a crash leaves, is cut off: it was never acknowledged. It is what the
-// trim mark does not call durable and no record follows that was written later. Any other
-// damage of the last segment costs the damaged records only: they are given up as by
-// Salvage, and their numbers are not given again. Where the meta file or every
-// segment is lost, a new epoch begins and the log says so. Open fails where another
-// process has the journal open, or wrote it in a later format.
+// A torn end, which a crash leaves, is cut off: it was never acknowledged. The torn end is not
+// covered by the trim mark, and no later record follows it. Any other damage of the last segment
+// costs the damaged records only: they are given up as by Salvage, and their numbers are not given
+// again. Where the meta file, the trim mark or every segment is lost, a new epoch begins and the
+// log says so; see Damage. Open fails where another process has the journal open, or wrote it in a
+// later format.
 func Open(dir string, opts Options) (*Journal, error) {
 	opts = opts.withDefaults(dir)
-	if err := makeDir(opts.Disk, dir); err != nil {
+	if err := ondisk.MakeDir(opts.Disk, dir); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	j := &Journal{
@@ -59,14 +59,6 @@ func closeAll(closers ...io.Closer) (err error) {
 	return err
 }
 
-// makeDir makes dir and its name durable.
-func makeDir(d disk.FS, dir string) error {
-	if err := d.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return d.SyncDir(filepath.Dir(filepath.Clean(dir)))
-}
-
 // restore brings the directory into order and the state into memory.
 func (w *writer) restore() error {
 	j := w.j
@@ -77,7 +69,7 @@ func (w *writer) restore() error {
 	if err != nil {
 		return err
 	}
-	epoch, noEpoch := ondisk.ReadEpoch(j.fs, j.dir)
+	epoch, previous, noEpoch := ondisk.ReadEpoch(j.fs, j.dir)
 	if noEpoch != nil && protocol.KindOf(noEpoch) == protocol.Unavailable {
 		return noEpoch // before anything is touched
 	}
@@ -85,6 +77,7 @@ func (w *writer) restore() error {
 	if err != nil {
 		return err
 	}
+	j.st.previous = previous
 	if err := w.restoreEpoch(epoch, noEpoch, len(segments) > 0); err != nil {
 		return err
 	}
@@ -92,14 +85,20 @@ func (w *writer) restore() error {
 		return err
 	}
 	if w.trimf != nil {
-		var slot int64
-		j.st.trimmed, w.durable, slot = ondisk.ReadTrimMark(w.trimf, j.st.epoch)
+		slot, whole := int64(0), false
+		j.st.trimmed, w.durable, slot, whole = ondisk.ReadTrimMark(w.trimf, j.st.epoch)
 		w.trimSlot = 1 - slot
+		if !whole && ondisk.HaveRecords(segments) {
+			w.lostMark(slices.Contains(names, ondisk.TrimName))
+		}
 	}
 	if segments, err = w.restoreLast(segments); err != nil {
 		return err
 	}
 	if segments, err = w.renewActive(segments); err != nil {
+		return err
+	}
+	if err := w.nameEpoch(); err != nil {
 		return err
 	}
 	if segments[0].First > j.st.trimmed+1 {
@@ -125,6 +124,29 @@ func (w *writer) restore() error {
 	w.startClock()
 	w.salvageFound()
 	j.st.opened = j.st.last
+	return nil
+}
+
+// lostMark begins a new epoch where the trim mark is lost, which alone says where the journal ended: records may be missing
+// at its end, and their numbers be given again. What is there has the numbers of the epoch before. The epoch has its name once the
+// end is known, see nameEpoch.
+func (w *writer) lostMark(there bool) {
+	d := w.j.fs.LostMark(there)
+	w.j.log.Error("the mark of the journal is lost, which says where it ended: records at its end may be lost, beginning a new epoch", "err", d)
+	w.j.damage = d
+	w.j.st.previous = protocol.PreviousEpoch{Epoch: w.j.st.epoch}
+	w.j.st.epoch, w.unnamed = w.j.newEpoch(), true
+}
+
+// nameEpoch stores an epoch that has no name on the disk yet, and up to where it has the numbers of the one before. Where there is no
+// room for it, the next Append does it.
+func (w *writer) nameEpoch() error {
+	if w.unnamed && w.j.st.previous.Epoch != "" {
+		w.j.st.previous.Through = w.j.st.last
+	}
+	if err := w.saveEpoch(); err != nil && !disk.IsFull(err) {
+		return err
+	}
 	return nil
 }
 
@@ -217,18 +239,15 @@ func (w *writer) restoreEpoch(epoch string, none error, segments bool) error {
 
 // newEpoch begins an epoch. Where there is no room for its name, the next Append writes it.
 func (w *writer) newEpoch() error {
-	w.j.st.epoch, w.unnamed = w.j.newEpoch(), true
-	if err := w.saveEpoch(); err != nil && !disk.IsFull(err) {
-		return err
-	}
-	return nil
+	w.j.st.epoch, w.j.st.previous, w.unnamed = w.j.newEpoch(), protocol.PreviousEpoch{}, true
+	return w.nameEpoch()
 }
 
 func (w *writer) saveEpoch() error {
 	if !w.unnamed {
 		return nil
 	}
-	err := ondisk.WriteEpoch(w.j.fs, w.j.dir, w.j.st.epoch)
+	err := ondisk.WriteEpoch(w.j.fs, w.j.dir, w.j.st.epoch, w.j.st.previous)
 	w.unnamed = err != nil
 	return err
 }
@@ -278,7 +297,7 @@ func (w *writer) discard(s *ondisk.Segment) error {
 	if s.Size <= ondisk.HeadSize {
 		return w.j.fs.Remove(s.Name())
 	}
-	aside, err := w.asideName(s.Name())
+	aside, err := w.j.fs.AsideName(s.Name())
 	if err != nil {
 		return err
 	}

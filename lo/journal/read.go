@@ -17,7 +17,7 @@ import (
 // records from Seq to Last are unreadable; Salvage gives them up.
 type CorruptError struct {
 	Segment string // path
-	Offset  int64
+	Offset  int64  // of the first record that cannot be read
 	Seq     uint64 // the first record that cannot be read
 	Last    uint64 // the last record of the segment
 	Err     error

@@ -134,7 +134,7 @@ func (w *writer) scan(s *ondisk.Segment) {
 	if s.Scanned {
 		return
 	}
-	// The lock is held for the accounting only; nobody else touches s.scanned.
+	// The lock is held for the accounting only; no other goroutine touches s.scanned.
 	err := w.each(s, func(f *ondisk.Frame) {
 		w.j.mu.Lock()
 		w.j.st.account(s, f)

@@ -12,8 +12,8 @@ type prepared struct {
 	at, n   int // it replaces segments[at : at+n]
 	segment *ondisk.Segment
 
-	// records and bytes count what it leaves out although nobody has it: Data
-	// records, or unreadable ones.
+	// records and bytes count what it leaves out although the CO does not have it: Data records, or
+	// unreadable ones.
 	records, bytes uint64
 	gaps           uint64 // a hash of the sequences of the unreadable ones
 	// earlier sums the losses of the announcements that it leaves out. The next

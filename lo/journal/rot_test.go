@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -132,6 +133,8 @@ func TestEveryBit(t *testing.T) {
 	}
 }
 
+var damages = flag.Int("damages", 400, "how often TestRot damages a journal")
+
 // TestRot damages a journal of several segments at random.
 func TestRot(t *testing.T) {
 	t.Parallel()
@@ -141,7 +144,7 @@ func TestRot(t *testing.T) {
 	was, err := epochOf(dir)
 	check(t, err)
 	names := slices.Sorted(maps.Keys(img))
-	rounds := 400
+	rounds := *damages
 	if testing.Short() {
 		rounds = 40
 	}

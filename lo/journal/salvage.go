@@ -26,7 +26,7 @@ func (w *writer) salvage() (lost uint64, err error) {
 	st := &w.j.st
 	active := st.segments[len(st.segments)-1]
 	if w.active != nil && w.each(active, func(*ondisk.Frame) {}) != nil {
-		// Only a sealed segment is replaced, because nobody appends to it.
+		// Only a sealed segment is replaced, because it is not appended to.
 		if err := w.roll(); err != nil {
 			return 0, unavailable("salvage", err)
 		}
@@ -66,7 +66,7 @@ func (w *writer) salvageSegment(i int, why error) (lost uint64, err error) {
 			return 0, errors.Join(err, w.abandon(p))
 		}
 	}
-	w.keepAside(s.Name())
+	w.j.fs.KeepAside(s.Name(), w.j.log)
 	if err := w.install(p); err != nil {
 		return p.records, unavailable("salvage", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // pruneKeys is how many keys may pile up before the trimmed ones are looked for.
@@ -121,13 +122,13 @@ func (w *writer) renew(have uint64) error {
 	if err := w.trim(min(have, w.j.st.opened)); err != nil {
 		return err
 	}
-	epoch := w.j.newEpoch()
-	if err := ondisk.WriteEpoch(w.j.fs, w.j.dir, epoch); err != nil {
+	epoch, previous := w.j.newEpoch(), protocol.PreviousEpoch{Epoch: w.j.st.epoch, Through: w.j.st.opened}
+	if err := ondisk.WriteEpoch(w.j.fs, w.j.dir, epoch, previous); err != nil {
 		return unavailable("write the new epoch", err)
 	}
 	w.unnamed = false
 	w.j.mu.Lock()
-	w.j.st.epoch = epoch
+	w.j.st.epoch, w.j.st.previous = epoch, previous
 	w.j.mu.Unlock()
 	w.markTrimmed()
 	return nil

@@ -17,9 +17,9 @@ import (
 // Append of a group waits for the others.
 const maxGroup = 4 << 20
 
-// keptBuffer bounds what a journal at rest keeps of its buffer, because a site may
+// retainedBuffer bounds what a journal at rest keeps of its buffer, because a site may
 // have many journals.
-const keptBuffer = 32 << 10
+const retainedBuffer = 32 << 10
 
 // gatherYields is how often the others may run before a commit.
 const gatherYields = 3
@@ -227,8 +227,8 @@ func (w *writer) write(frames []ondisk.Frame) error {
 		return unavailable("sync", err)
 	}
 	w.publish(s, frames)
-	_ = w.mark() // without it less is known of damage; a trim says so
-	if cap(w.buf) > keptBuffer {
+	_ = w.mark() // without it less is known of damage; a trim reports the error
+	if cap(w.buf) > retainedBuffer {
 		w.buf = nil
 	}
 	return nil

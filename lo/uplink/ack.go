@@ -101,10 +101,10 @@ func (l *link) advance(seq uint64, now time.Time) {
 	acked, once := 0, false
 	for _, f := range l.flights.Acknowledge(seq) {
 		acked += len(f.payload)
-		l.ticket.end(f.route, !f.retransmitted, now)
+		l.ticket.End(f.route, !f.retransmitted, now)
 		if !f.retransmitted {
 			once = true
-			l.latency = now.Sub(f.route.began)
+			l.latency = now.Sub(f.route.Began)
 			l.u.metrics.ackSeconds.Observe(l.latency.Seconds())
 		}
 	}
@@ -123,16 +123,15 @@ func (l *link) advance(seq uint64, now time.Time) {
 	}
 }
 
-// steer grows what may be in flight while Acks are quick, as TCP does in slow
-// start, and halves it when they take long, so that a slow link carries about
-// TargetLatency of data and not minutes of it. It halves once for each time that
-// long, and not below what the link was seen to carry: one lost segment holds up
-// all Acks behind it, which says little of what the link carries.
+// steer grows what may be in flight while Acks are quick, as TCP does in slow start, and halves it
+// when they take long, so that about TargetLatency of data is in flight on a slow link, and not
+// minutes of it. It halves once per such latency, and not below the rate that was measured: one
+// lost segment delays all Acks behind it, which says little about the capacity of the link.
 func (l *link) steer(acked int, now time.Time) {
 	switch target := l.u.opts.TargetLatency; {
 	case l.latency > target:
 		if now.Sub(l.cutAt) > l.latency {
-			l.budget, l.cutAt = max(minBudget, l.budget/2, l.u.gate.carries(target, now)), now
+			l.budget, l.cutAt = max(minBudget, l.budget/2, l.u.gate.Carries(target, now)), now
 		}
 	case l.latency < target/2:
 		l.budget = min(l.u.opts.MaxInFlightBytes, l.budget+acked)
@@ -158,9 +157,9 @@ func (l *link) send(now time.Time) {
 	if l.probe != nil {
 		// After trouble, this may be the answer to something older.
 		fresh := l.tries.Failures() == 0
-		l.ticket.end(l.probe.route, fresh, now)
+		l.ticket.End(l.probe.route, fresh, now)
 		if fresh {
-			l.latency = now.Sub(l.probe.route.began)
+			l.latency = now.Sub(l.probe.route.Began)
 		}
 	}
 	l.phase, l.probe, l.next = sending, nil, l.acked+1
@@ -184,6 +183,8 @@ func (l *link) gap(a protocol.Ack, now time.Time) {
 	lost := l.acked
 	if a.Epoch == l.epoch {
 		lost -= a.Seq
+	} else if f := l.u.previous(); f.Epoch != "" && f.Epoch == a.Epoch {
+		lost -= min(lost, a.Seq, f.Through)
 	}
 	if err := l.resync(lost); err != nil && protocol.KindOf(err) != protocol.Invalid {
 		wait := l.tries.Next()
@@ -206,9 +207,9 @@ func (l *link) gap(a protocol.Ack, now time.Time) {
 	l.retryAt = now.Add(wait)
 }
 
-// refused reports that the CO has retired this epoch: it says so, or, in an earlier
-// release, the gap was declared, and it has answered with another epoch for longer than
-// any Ack is on its way.
+// refused reports that the CO has retired this epoch: its Ack says so. A CO of an earlier release
+// shows it by another epoch in its Acks, after the gap was declared, for longer than any Ack is
+// delayed.
 func (l *link) refused(a protocol.Ack, now time.Time) bool {
 	refused := l.sync.refusal.Answer(l.epoch, a, now, 2*l.u.opts.ResendAfter)
 	return refused && (a.Retired == l.epoch || l.sync.declaring && l.sync.declared == l.acked)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/colonyfleet/colony/lo/uplink/pace"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -25,7 +26,7 @@ type flight struct {
 	payload       []byte
 	raw           int
 	retransmitted bool // some of it was sent before, so that its Ack may be an older one
-	route         passage
+	route         pace.Passage
 	round         context.Context //nolint:containedctx // in which it was sent; compared only
 	returned      time.Time       // when Publish returned without an error
 }
@@ -86,8 +87,11 @@ func (l *link) load(size int) (*flight, error) {
 		V: protocol.Version, Epoch: l.epoch, First: first, Count: uint32(len(bodies)), Events: raw, Trimmed: l.sync.declaredTrim(),
 		Stream: u.opts.Stream, SentMillis: now.UnixMilli(), Backlog: backlog,
 	}
+	if l.sync.declaring {
+		b.Previous = u.previous()
+	}
 	if !u.opts.Uncompressed {
-		u.gate.encoder.Pack(&b, raw)
+		u.gate.Encoder.Pack(&b, raw)
 	}
 	l.sizes.learn(len(bodies), len(raw), len(b.Events))
 	f := &flight{first: first, last: first + uint64(len(bodies)) - 1, payload: protocol.Marshal(b), raw: len(raw)}
@@ -202,4 +206,12 @@ func (l *link) launch(f *flight) {
 	if f.last > 0 {
 		u.metrics.events.Add(float64(f.last - f.first + 1))
 	}
+}
+
+// previous is the epoch with whose numbers that of the journal goes on.
+func (u *Uplink) previous() protocol.PreviousEpoch {
+	if u.opts.Previous == nil {
+		return protocol.PreviousEpoch{}
+	}
+	return u.opts.Previous()
 }

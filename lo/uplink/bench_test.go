@@ -33,7 +33,7 @@ func benchDrain(b *testing.B, o Options, depth int, fill func(b *testing.B, j *j
 	bytes := 0
 	at := uint64(0)
 	o.Journal, o.Site = j, "plant"
-	o.Resync = Snapshots(j, func() protocol.Snapshot { return protocol.Snapshot{} }, time.Now, never)
+	o.Resync = Snapshots(j, func() protocol.Snapshot { return protocol.Snapshot{} }, time.Now, never, func() {})
 	o.Window = 1 // Publish is a call here and not a link
 	o.Publish = func(_ context.Context, _ string, payload []byte) (func(context.Context) error, error) {
 		bytes += len(payload)

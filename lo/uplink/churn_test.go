@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/lo/uplink/pace"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -46,7 +47,7 @@ func TestChurn(t *testing.T) {
 					t.Fatal(err)
 				}
 				w := &wire{t: t, rate: 8e3, delay: 300 * time.Millisecond}
-				w.run(NewGate(GateOptions{}), []Options{{Journal: j}}, func() {
+				w.run(pace.New(pace.Options{}), []Options{{Journal: j}}, func() {
 					rng := rand.New(rand.NewPCG(1, 1))
 					steps := min(tt.perSecond, 20) // a commit may hold several
 					for i := range seconds * steps {

@@ -103,10 +103,14 @@ func (c *fakeCO) commit(b protocol.Batch, events []protocol.Event) {
 		if d.epoch != "" {
 			d.retired[d.epoch] = true
 		}
-		if d.epoch != "" || b.Trimmed > 0 {
-			d.gaps = append(d.gaps, gap{b.Epoch, b.Trimmed, len(d.log)})
+		have := uint64(0)
+		if d.epoch != "" && b.Previous.Epoch == d.epoch {
+			have = min(d.seq, b.Previous.Through)
 		}
-		d.epoch, d.seq = b.Epoch, b.Trimmed
+		if d.epoch != "" || b.Trimmed > 0 {
+			d.gaps = append(d.gaps, gap{b.Epoch, b.Trimmed - min(have, b.Trimmed), len(d.log)})
+		}
+		d.epoch, d.seq = b.Epoch, max(b.Trimmed, have)
 	}
 	if b.Trimmed > d.seq {
 		if b.First != b.Trimmed+1 {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/colonyfleet/colony/lo/uplink/pace"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -166,7 +167,7 @@ func (w *wire) receive(payload []byte) (*Uplink, protocol.Ack) {
 }
 
 // run runs the streams, connected, until do returns.
-func (w *wire) run(gate *Gate, streams []Options, do func()) {
+func (w *wire) run(gate *pace.Gate, streams []Options, do func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	w.mu.Lock()
@@ -254,7 +255,7 @@ func TestUrgent(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &wire{t: t, rate: tt.rate, delay: tt.delay}
 				events := newMemory(0, alarm)
-				w.run(NewGate(GateOptions{Rate: tt.limit}), []Options{
+				w.run(pace.New(pace.Options{Rate: tt.limit}), []Options{
 					{Journal: events},
 					{Journal: newMemory(2_000_000, readings()), Stream: "data/telemetry", Priority: 2},
 				}, func() {
@@ -300,7 +301,7 @@ func TestLinkChanges(t *testing.T) {
 		const fast, slow = 1.25e6, 8e3
 		w := &wire{t: t, rate: fast, delay: 20 * time.Millisecond}
 		events := newMemory(0, alarm)
-		w.run(NewGate(GateOptions{}), []Options{
+		w.run(pace.New(pace.Options{}), []Options{
 			{Journal: events},
 			{Journal: newMemory(100_000_000, readings()), Stream: "data/telemetry", Priority: 2},
 		}, func() {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/lo/uplink/pace"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/stream"
 )
@@ -77,7 +78,7 @@ type reporting struct {
 
 // pacing is how much the link carries.
 type pacing struct {
-	ticket  *ticket
+	ticket  *pace.Ticket
 	sizes   sizes
 	since   time.Time     // since when events wait for others; zero: none do
 	began   time.Time     // when the last batch was sent
@@ -102,7 +103,7 @@ type syncState struct {
 
 func newLink(ctx context.Context, u *Uplink, wg *sync.WaitGroup) *link {
 	l := &link{u: u, ctx: ctx, publishing: publishing{wg: wg, results: make(chan result)}, expired: map[uint64]struct{}{}}
-	l.pacing = pacing{budget: startBudget, ticket: u.gate.join(u.opts.Priority, u.turn), sizes: sizes{raw: 200, wire: 100}}
+	l.pacing = pacing{budget: startBudget, ticket: u.gate.Join(u.opts.Priority, u.turn), sizes: sizes{raw: 200, wire: 100}}
 	// With full jitter, sites that failed together do not come back together.
 	l.tries.Policy = retry.Policy{Min: 250 * time.Millisecond, Max: 30 * time.Second, Jitter: 1}
 	l.round, l.endRnd = context.WithCancel(ctx)
@@ -120,7 +121,7 @@ func (l *link) read(now time.Time) {
 	if m.changed && m.up {
 		l.tries.Reset()
 		l.restart("connected", 0, now)
-		l.ticket.connected()
+		l.ticket.Connected()
 	} else if m.changed {
 		l.down(now)
 	}
@@ -134,12 +135,12 @@ func (l *link) read(now time.Time) {
 func (l *link) down(now time.Time) {
 	l.endRnd()
 	for _, f := range l.flights.Batches() {
-		l.ticket.end(f.route, false, now)
+		l.ticket.End(f.route, false, now)
 	}
 	if l.probe != nil {
-		l.ticket.end(l.probe.route, false, now)
+		l.ticket.End(l.probe.route, false, now)
 	}
-	l.ticket.cancel(0, now)
+	l.ticket.Cancel(0, now)
 	l.flights.Clear()
 	l.phase, l.probe, l.since, l.reported = idle, nil, time.Time{}, 0
 }
@@ -191,7 +192,7 @@ func (l *link) step(now time.Time) time.Duration {
 		l.reported = 0 // those are lost
 	}
 	f := l.empty()
-	l.ticket.end(l.ticket.wait(len(f.payload), now), false, now)
+	l.ticket.End(l.ticket.Wait(len(f.payload), now), false, now)
 	l.asked, l.reported, l.reportedAt = false, l.reported+1, now
 	l.launch(f)
 	return wait
@@ -235,15 +236,15 @@ func (l *link) fill(now time.Time) time.Duration {
 	for l.flights.Len() < l.u.opts.Window && (l.flights.Bytes() < limit || l.flights.Len() == 0) {
 		raw, wire, wait := l.gather(now)
 		if raw == 0 {
-			l.ticket.cancel(0, now) // others need not wait for this one
+			l.ticket.Cancel(0, now) // others need not wait for this one
 			return wait
 		}
-		if ok, wait := l.ticket.ask(wire, now); !ok {
+		if ok, wait := l.ticket.Ask(wire, now); !ok {
 			return wait
 		}
 		f, err := l.load(raw)
 		if err != nil || f == nil {
-			l.ticket.cancel(wire, now)
+			l.ticket.Cancel(wire, now)
 		}
 		if err != nil {
 			return l.unreadable(err, now)
@@ -251,13 +252,13 @@ func (l *link) fill(now time.Time) time.Duration {
 		if f == nil {
 			return forever
 		}
-		f.route = l.ticket.begin(wire, len(f.payload), now)
+		f.route = l.ticket.Begin(wire, len(f.payload), now)
 		l.flights.Add(f)
 		l.since, l.began = time.Time{}, now
 		l.next, l.sent = max(l.next, f.last+1), max(l.sent, f.last)
 		l.launch(f)
 	}
-	l.ticket.cancel(0, now)
+	l.ticket.Cancel(0, now)
 	return forever
 }
 
@@ -269,14 +270,14 @@ func (l *link) ask(now time.Time) time.Duration {
 	}
 	granted := 0
 	if l.u.opts.Priority > 0 {
-		ok, wait := l.ticket.ask(batchHead, now)
+		ok, wait := l.ticket.Ask(batchHead, now)
 		if !ok {
 			return wait
 		}
 		granted = batchHead
 	}
 	l.probe, l.asked = l.empty(), false
-	l.probe.route = l.ticket.begin(granted, len(l.probe.payload), now)
+	l.probe.route = l.ticket.Begin(granted, len(l.probe.payload), now)
 	l.launch(l.probe)
 	return forever
 }
@@ -295,7 +296,7 @@ func (l *link) gather(now time.Time) (raw, wire int, wait time.Duration) {
 	if o.Priority == 0 {
 		own = l.budget / 4
 	}
-	wire = l.u.gate.batchBytes(own)
+	wire = l.u.gate.BatchBytes(own)
 	raw = min(o.MaxBatchBytes, l.sizes.uncompressed(wire))
 	if n < uint64(o.MaxBatchEvents) && float64(n)*l.sizes.raw < float64(raw) {
 		// Together they compress far better, and share what each batch costs. So on
@@ -304,7 +305,7 @@ func (l *link) gather(now time.Time) (raw, wire int, wait time.Duration) {
 		if l.since.IsZero() {
 			l.since = now
 		}
-		due := later(l.since.Add(o.Linger), l.began.Add(l.u.gate.distance(l.latency)))
+		due := later(l.since.Add(o.Linger), l.began.Add(l.u.gate.Distance(l.latency)))
 		if wait := due.Sub(now); wait > 0 {
 			return 0, 0, wait
 		}

@@ -14,6 +14,7 @@ const snapshotKey = "snapshot"
 
 // StateLog is what Snapshots needs of the journal.
 type StateLog interface {
+	// Last returns the sequence of the last record.
 	Last() uint64
 	// AppendState appends an event that supersedes the one of the same key.
 	AppendState(ctx context.Context, key string, body []byte) (seq uint64, err error)
@@ -21,11 +22,12 @@ type StateLog interface {
 
 // Snapshots returns the Resync of the events' stream: it appends one Snapshot event.
 //
-// take returns the whole current state of the site. It must show every event that
+// receive returns the whole current state of the site. It must show every event that
 // was in the journal when it was called: so change the state before the Append, or
-// hold over both a lock that take takes.
+// hold over both a lock that receive takes. after is called once the snapshot is in the
+// journal: what follows from it, and is not in it, comes after it.
 // now stamps the event; unsynced reports whether nothing keeps that clock in step.
-func Snapshots(log StateLog, receive func() protocol.Snapshot, now func() time.Time, unsynced func() bool) func(ctx context.Context, m Missed) (uint64, error) {
+func Snapshots(log StateLog, receive func() protocol.Snapshot, now func() time.Time, unsynced func() bool, after func()) func(ctx context.Context, m Missed) (uint64, error) {
 	return func(ctx context.Context, m Missed) (seq uint64, err error) {
 		for range snapshotTries {
 			before := log.Last()
@@ -38,6 +40,7 @@ func Snapshots(log StateLog, receive func() protocol.Snapshot, now func() time.T
 				return 0, err
 			}
 			if seq == before+1 {
+				after()
 				return seq, nil
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/lo/uplink/pace"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -28,7 +29,7 @@ func TestStreamsOnABadNetwork(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				gate := NewGate(GateOptions{Rate: []int{0, 20_000}[seed%2]})
+				gate := pace.New(pace.Options{Rate: []int{0, 20_000}[seed%2]})
 				streams := make([]*site, 4)
 				for i := range streams {
 					s := newSite(t, seed*10+uint64(i))
@@ -72,17 +73,15 @@ func TestStreamsOnABadNetwork(t *testing.T) {
 				for _, s := range streams {
 					s.drain()
 				}
-				gate.mu.Lock()
-				if gate.inFlight != 0 || gate.data != 0 {
-					t.Errorf("%d bytes are under way for the gate, %d of data", gate.inFlight, gate.data)
+				if inFlight, data, _ := gate.Load(); inFlight != 0 || data != 0 {
+					t.Errorf("%d bytes are under way for the gate, %d of data", inFlight, data)
 				}
-				gate.mu.Unlock()
 				for _, s := range streams {
 					s.shut()
 					s.check()
 				}
-				if len(gate.tickets) != 0 {
-					t.Errorf("%d streams did not leave", len(gate.tickets))
+				if _, _, joined := gate.Load(); joined != 0 {
+					t.Errorf("%d streams did not leave", joined)
 				}
 			})
 		})
@@ -112,7 +111,7 @@ func TestShares(t *testing.T) {
 				for i := range tt.streams {
 					tt.streams[i].Journal = newMemory(1_000_000, readings())
 				}
-				w.run(NewGate(GateOptions{Rate: tt.limit}), tt.streams, func() {
+				w.run(pace.New(pace.Options{Rate: tt.limit}), tt.streams, func() {
 					<-time.After(5 * time.Second)
 					before, total := map[string]int{}, 0
 					for _, o := range tt.streams {
@@ -342,7 +341,7 @@ func TestGather(t *testing.T) {
 func TestManyStreams(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	const streams = 64
 	registry := prometheus.NewRegistry()
-	gate := NewGate(GateOptions{})
+	gate := pace.New(pace.Options{})
 	dir := t.TempDir()
 	before := inUse()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/lo/uplink/pace"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -25,6 +26,7 @@ type Log interface {
 	Bodies(after uint64, maxRecords, maxBytes int) (first uint64, bodies [][]byte, err error)
 	// Wait returns nil when there is an event after a sequence.
 	Wait(ctx context.Context, after uint64) error
+	// Trim removes the records up to and including through.
 	Trim(through uint64) error
 	// Renew begins a new epoch; have is what the CO holds of the old one.
 	Renew(have uint64) error
@@ -37,7 +39,7 @@ type Log interface {
 
 // Missed says what the CO has missed where it is brought up to date.
 type Missed struct {
-	// Events is how many it will never see, as far as that is known.
+	// Events is how many events it will never see, as far as that is known.
 	Events uint64
 	// Cause says, for people, why this process began the journal's epoch; empty: it did
 	// not, or the CO has it.
@@ -48,15 +50,17 @@ type Missed struct {
 type Options struct {
 	Journal Log
 	Site    protocol.SiteID
+	// Previous returns the epoch with whose numbers that of Journal goes on, as journal.Journal.Previous. Nil: it is not known.
+	Previous func() protocol.PreviousEpoch
 
-	// Stream is empty for the events of the site, and protocol.DataLane for machine
-	// data: there, a message whose time is up is sent as an empty event.
+	// Stream is empty for the events of the site, and protocol.DataStream for machine
+	// data: there, a message that has expired is sent as an empty event.
 	Stream string
 	// Priority orders the streams of one Gate: 0 goes first and is for the events;
 	// machine data is 1 (high), 2 (normal) or 3 (low).
 	Priority int
 	// Gate is shared by the streams of one link. Nil: the stream has the link alone.
-	Gate *Gate
+	Gate *pace.Gate
 
 	// Publish hands one message for the CO to the network. One call ends before the next
 	// begins, and messages must arrive in that order. The outcome that it returns waits
@@ -117,7 +121,7 @@ func (o Options) Validate() error {
 	need(o.Resync != nil, "Resync is missing")
 	need(o.Rate >= 0, "Rate is negative")
 	need(o.Rate == 0 || o.Gate == nil, "Rate is given beside Gate: give it to the Gate")
-	need(o.Priority >= 0 && o.Priority < bulkPriority, "Priority is not within 0 to 3")
+	need(o.Priority >= 0 && o.Priority < pace.BulkPriority, "Priority is not within 0 to 3")
 	need((o.Stream == "") == (o.Priority == 0), "Priority 0 is for the stream of the events and for no other")
 	return errors.Join(faults...)
 }
@@ -147,12 +151,12 @@ func (o Options) withDefaults() Options {
 
 // Status is what the uplink knows of its link.
 type Status struct {
-	Connected bool `json:"connected"`
+	Connected bool `json:"connected"` // whether the LO is connected to the CO
 	// Synced says that the CO has said where it stands since the connection.
 	Synced        bool          `json:"synced"`
-	Acked         uint64        `json:"acked"` // highest sequence in the CO's database
-	Sent          uint64        `json:"sent"`  // highest sequence sent
-	InFlightBytes int           `json:"inFlightBytes"`
+	Acked         uint64        `json:"acked"`           // highest sequence in the CO's database
+	Sent          uint64        `json:"sent"`            // highest sequence sent
+	InFlightBytes int           `json:"inFlightBytes"`   // sent and not acknowledged
 	AckLatency    time.Duration `json:"ackLatencyNanos"` // of the last batch; 0 before the first
 	Gaps          uint64        `json:"gaps"`            // times that the CO had missed something, and was brought up to date
 	// Backlog is what the stream would report to the CO now.
@@ -165,7 +169,7 @@ type Uplink struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics
-	gate    *Gate
+	gate    *pace.Gate
 	grown   notify.Signal // the journal may have grown
 	turn    notify.Signal // it may be the stream's turn
 	expired atomic.Uint64 // events sent as expired that the CO has
@@ -193,7 +197,7 @@ func New(o Options) *Uplink {
 	}
 	o = o.withDefaults()
 	if o.Gate == nil {
-		o.Gate = NewGate(GateOptions{Rate: o.Rate})
+		o.Gate = pace.New(pace.Options{Rate: o.Rate})
 	}
 	u := &Uplink{
 		opts: o, log: o.Logger, gate: o.Gate,
@@ -252,7 +256,7 @@ func (u *Uplink) backlogReport(latency time.Duration) (protocol.Backlog, time.Ti
 	b, now := u.opts.Journal.Backlog()
 	b.Expired = u.expired.Load()
 	b.RTTMicros = uint64(latency.Microseconds())
-	b.BytesPerSecond = u.gate.bytesPerSecond(time.Now())
+	b.BytesPerSecond = u.gate.BytesPerSecond(time.Now())
 	return b, now
 }
 
@@ -268,7 +272,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 	l := newLink(ctx, u, &wg)
 	defer func() {
 		l.down(time.Now())
-		l.ticket.leave(time.Now())
+		l.ticket.Leave(time.Now())
 	}()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

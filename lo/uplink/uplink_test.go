@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -61,7 +62,8 @@ func (s *site) start() {
 		s.t.Fatal(err)
 	}
 	o := s.opts
-	o.Journal, o.Site, o.Publish, o.Resync = j, "plant", s.publish, Snapshots(j, s.snapshot, time.Now, never)
+	o.Journal, o.Site, o.Publish, o.Resync = j, "plant", s.publish, Snapshots(j, s.snapshot, time.Now, never, func() {})
+	o.Previous = j.Previous
 	s.j, s.u = j, New(o)
 	s.net.mu.Lock()
 	s.net.up = s.u
@@ -309,7 +311,7 @@ func TestSiteLosesJournal(t *testing.T) {
 		if err := os.RemoveAll(s.dir); err != nil {
 			t.Fatal(err)
 		}
-		s.made.Add(7) // what happened in between is known to nobody
+		s.made.Add(7) // what happened in between is not known
 		s.start()
 		s.produce(10)
 		s.drain()
@@ -327,6 +329,70 @@ func TestSiteLosesJournal(t *testing.T) {
 			t.Errorf("the last is %+v, snapshot: %v", last, found)
 		}
 	})
+}
+
+// TestSiteLosesItsMark removes the trim mark alone, or cuts the end off as well: what the CO has does not come once more and is not
+// counted as lost, and what it has not does come.
+func TestSiteLosesItsMark(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]int64{"alone": 0, "and the end": 300} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, 8)
+				s.start()
+				s.produce(300) // some segments, of which the first ones are removed
+				s.drain()
+				s.u.Connected(false)
+				synctest.Wait()
+				s.produce(10)
+				s.shut()
+				if err := os.Remove(filepath.Join(s.dir, ondisk.TrimName)); err != nil {
+					t.Fatal(err)
+				}
+				segments, err := filepath.Glob(filepath.Join(s.dir, "*"+ondisk.SegmentExt))
+				if err != nil {
+					t.Fatal(err)
+				}
+				at, err := os.Stat(segments[len(segments)-1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Truncate(segments[len(segments)-1], at.Size()-cut); err != nil {
+					t.Fatal(err)
+				}
+				had := len(s.c.seen().log)
+				s.start()
+				s.produce(10)
+				s.drain()
+				s.shut()
+				d := s.c.seen()
+				if len(d.gaps) != 1 || d.gaps[0].lost != 0 {
+					t.Errorf("gaps %+v, want one, of which nothing is known to be lost", d.gaps)
+				}
+				seen := map[int]int{}
+				for _, e := range d.log {
+					if e.event.Kind == protocol.Superseded {
+						continue
+					}
+					if n, snapshot := number(t, e.event); !snapshot {
+						seen[n]++
+					}
+				}
+				for n, times := range seen {
+					if times != 1 {
+						t.Errorf("event %d came %d times", n, times)
+					}
+				}
+				if cut == 0 && len(seen) != 320 {
+					t.Errorf("%d events came, want 320", len(seen))
+				}
+				if cut > 0 && len(seen) < had+10 {
+					t.Errorf("%d events came, of which %d were there before the mark was lost, and 10 after it", len(seen), had)
+				}
+			})
+		})
+	}
 }
 
 // TestSiteIsPutBackFromACopy replaces the journal's directory by an older

@@ -20,8 +20,8 @@ type Dir struct {
 	Path string
 }
 
-// Open opens a file of the directory, which it makes with mode 0600 where the flags, those
-// of os.OpenFile, say so.
+// Open opens a file of the directory. If the flags, those of os.OpenFile, ask for it, Open makes
+// the file with mode 0600.
 func (d Dir) Open(name string, flag int) (disk.File, error) {
 	return d.FS.Open(filepath.Join(d.Path, name), flag, 0o600)
 }
@@ -50,6 +50,32 @@ func (d Dir) List() ([]string, error) {
 	return names, nil
 }
 
+// keepDamaged is how many damaged files a journal keeps of a name, for people to look at.
+const keepDamaged = 2
+
+// CopyAside copies a damaged file, which is about to be replaced, and returns the name of the copy.
+func (d Dir) CopyAside(name string) (aside string, err error) {
+	if aside, err = d.AsideName(name); err != nil {
+		return "", err
+	}
+	return aside, d.Copy(name, aside)
+}
+
+// AsideName returns the name for a damaged file, and removes the oldest of those that are kept.
+func (d Dir) AsideName(name string) (string, error) {
+	names, err := d.List()
+	if err != nil {
+		return "", err
+	}
+	aside, drop := statefile.AsideName(names, name, keepDamaged)
+	for _, old := range drop {
+		if err := d.Remove(old); err != nil {
+			return "", err
+		}
+	}
+	return aside, nil
+}
+
 // Lock locks the directory for this process, or fails at once.
 func (d Dir) Lock() (io.Closer, error) {
 	lock, err := statefile.Lock(d.FS, filepath.Join(d.Path, LockName))
@@ -59,7 +85,6 @@ func (d Dir) Lock() (io.Closer, error) {
 	return lock, err
 }
 
-// sector is the unit in which a disk loses what it held, in bytes.
 // SetAsideIrregular renames what is no file and stands in the place of one: it counts as missing.
 func (d Dir) SetAsideIrregular(log *slog.Logger) error {
 	entries, err := d.FS.List(d.Path)
@@ -80,6 +105,7 @@ func (d Dir) SetAsideIrregular(log *slog.Logger) error {
 	return nil
 }
 
+// sector is the unit in which a disk loses what it held, in bytes.
 const sector = 4 << 10
 
 // ReadAround fills buf from offset off of f as far as the disk can be read, sector by
@@ -121,4 +147,23 @@ func (d Dir) Copy(name, copied string) error {
 		return errors.Join(err, d.Remove(copied))
 	}
 	return nil
+}
+
+// MakeDir makes dir and its name durable.
+func MakeDir(d disk.FS, dir string) error {
+	if err := d.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return d.SyncDir(filepath.Dir(filepath.Clean(dir)))
+}
+
+// KeepAside copies a damaged segment, which is about to be replaced. If that fails, as on a full
+// disk, it logs that.
+func (d Dir) KeepAside(name string, log *slog.Logger) {
+	aside, err := d.CopyAside(name)
+	if err != nil {
+		log.Warn("damaged segment of the journal is not kept", "segment", name, "err", err)
+		return
+	}
+	log.Warn("damaged segment of the journal kept aside", "segment", name, "aside", aside)
 }

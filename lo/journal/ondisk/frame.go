@@ -47,7 +47,7 @@ type Frame struct {
 	Count  uint64 // 1, or the length of a run
 	Millis int64  // since 1970, by Journal.Now
 	Class  Class
-	Flags  byte
+	Flags  byte // of this package
 	Key    []byte
 	Body   []byte
 	Size   int // in the file, in bytes

@@ -16,13 +16,16 @@ import (
 type Meta struct {
 	Version int    `json:"version"` // of the format
 	Epoch   string `json:"epoch"`   // 32 hexadecimal digits
+	// Former, which files have for "previous", and Through are the epoch with whose numbers Epoch goes on, see protocol.PreviousEpoch. Absent: there is none.
+	Former  string `json:"former,omitempty"`
+	Through uint64 `json:"through,omitempty"`
 }
 
 const metaVersion = 1
 
 // WriteEpoch replaces the meta file of the journal in dir, atomically and durably.
-func WriteEpoch(fs Dir, dir, epoch string) error {
-	b, err := json.Marshal(Meta{Version: metaVersion, Epoch: epoch})
+func WriteEpoch(fs Dir, dir, epoch string, previous protocol.PreviousEpoch) error {
+	b, err := json.Marshal(Meta{Version: metaVersion, Epoch: epoch, Former: previous.Epoch, Through: previous.Through})
 	if err != nil {
 		return err
 	}
@@ -57,38 +60,38 @@ func identity(dir string) statefile.Identity {
 	return statefile.Identity{Role: role, Name: filepath.Base(dir)}
 }
 
-// ReadEpoch reads the epoch of the journal in dir. It fails with kind Unavailable where
-// the journal must not be touched, and with kind NotFound where there is no usable epoch.
-func ReadEpoch(fs Dir, dir string) (epoch string, err error) {
+// ReadEpoch reads the epoch of the journal in dir, and the one with whose numbers it goes on. It fails with kind
+// Unavailable where the journal must not be touched, and with kind NotFound where there is no usable epoch.
+func ReadEpoch(fs Dir, dir string) (epoch string, previous protocol.PreviousEpoch, err error) {
 	b, err := readSmall(fs, MetaName)
 	if errors.Is(err, os.ErrNotExist) {
-		return "", protocol.Errorf(protocol.NotFound, "%s: %w", MetaName, err)
+		return "", previous, protocol.Errorf(protocol.NotFound, "%s: %w", MetaName, err)
 	} else if err != nil {
-		return "", protocol.Errorf(protocol.Unavailable, "%s: %w", MetaName, err)
+		return "", previous, protocol.Errorf(protocol.Unavailable, "%s: %w", MetaName, err)
 	}
 	content, _, err := identity(dir).Unseal(b)
 	if newer, ok := errors.AsType[*statefile.NewerError](err); ok {
 		newer.Path = filepath.Join(dir, MetaName)
-		return "", protocol.Errorf(protocol.Unavailable, "%w", newer)
+		return "", previous, protocol.Errorf(protocol.Unavailable, "%w", newer)
 	}
 	if err != nil {
-		return "", protocol.Errorf(protocol.NotFound, "%s is damaged: %w", MetaName, err)
+		return "", previous, protocol.Errorf(protocol.NotFound, "%s is damaged: %w", MetaName, err)
 	}
 	return parseMeta(content)
 }
 
-func parseMeta(b []byte) (epoch string, err error) {
+func parseMeta(b []byte) (epoch string, previous protocol.PreviousEpoch, err error) {
 	var m Meta
 	if err := json.Unmarshal(b, &m); err != nil {
-		return "", protocol.Errorf(protocol.NotFound, "%s: %w", MetaName, err)
+		return "", previous, protocol.Errorf(protocol.NotFound, "%s: %w", MetaName, err)
 	}
 	if m.Version > metaVersion {
-		return "", protocol.Errorf(protocol.Unavailable, "%s: format %d, this program knows %d: run the newer version", MetaName, m.Version, metaVersion)
+		return "", previous, protocol.Errorf(protocol.Unavailable, "%s: format %d, this program knows %d: run the newer version", MetaName, m.Version, metaVersion)
 	}
 	if raw, err := hex.DecodeString(m.Epoch); err != nil || len(raw) != 16 {
-		return "", protocol.Errorf(protocol.NotFound, "%s: epoch %q is not 32 hexadecimal digits", MetaName, m.Epoch)
+		return "", previous, protocol.Errorf(protocol.NotFound, "%s: epoch %q is not 32 hexadecimal digits", MetaName, m.Epoch)
 	}
-	return m.Epoch, nil
+	return m.Epoch, protocol.PreviousEpoch{Epoch: m.Former, Through: m.Through}, nil
 }
 
 // readSmall returns the beginning of a file, which is all of one that is not damaged.

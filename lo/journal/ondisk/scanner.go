@@ -108,9 +108,9 @@ func (s *Scanner) Resync(last uint64) bool {
 	return false
 }
 
-// Torn reports that the damage that Next met may be the end that a crash leaves of a
-// write that was never durable: a record that cannot have been written before the
-// damaged one was durable does not follow it.
+// Torn reports whether the damage that Next met may be the torn end of a write that was never
+// durable. It is not if a record follows that can only have been written after the damaged one was
+// durable.
 func (s *Scanner) Torn() bool {
 	rest := *s
 	for rest.Resync(math.MaxUint64) {

@@ -37,10 +37,9 @@ const (
 	// of the journal and the 28 bytes before 4.
 	HeadSize = 32
 
-	// RecordHeadSize is the length of a record's head, in bytes: length of key and
-	// body 4, CRC32C of the identity of the journal and all that follows and the
-	// length 4, sequence 8, unix milliseconds 8, class 1, flags 1, length of the key
-	// 2. Key and body follow.
+	// RecordHeadSize is the length of a record's head, in bytes: length of key and body (4), CRC32C
+	// of the journal's identity, all that follows and the length (4), sequence (8), unix
+	// milliseconds (8), class (1), flags (1), length of the key (2). Key and body follow.
 	RecordHeadSize = 28
 
 	// MaxKey is the longest key of a record, in bytes.
@@ -112,7 +111,7 @@ type Segment struct {
 	// cover what follows it.
 	Damaged bool
 
-	// Marks is the sparse index, ascending; whoever reads or writes the segment adds to it.
+	// Marks is the sparse index, ascending; readers and writers of the segment add to it.
 	Marks []Mark
 
 	// Scanned says that Dead, Data and the journal's keys cover this segment.

@@ -1,9 +1,10 @@
-package uplink
+package pace
 
 import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,7 @@ func (l *narrow) carry(n int) {
 // how much of that was carried.
 func latency(t *testing.T, beside bool) (p50, p90 time.Duration, carried int) {
 	synctest.Test(t, func(t *testing.T) {
-		g, link := NewGate(GateOptions{}), &narrow{rate: 8000, way: 600 * time.Millisecond}
+		g, link := New(Options{}), &narrow{rate: 8000, way: 600 * time.Millisecond}
 		ctx, cancel := context.WithCancel(t.Context())
 		var flows sync.WaitGroup
 		var mu sync.Mutex
@@ -60,16 +61,16 @@ func latency(t *testing.T, beside bool) (p50, p90 time.Duration, carried int) {
 				}
 			})
 		}
-		events := g.join(0, notify.New())
+		events := g.Join(0, notify.New())
 		var took []time.Duration
 		for range 400 {
 			began := time.Now()
-			if ok, _ := events.ask(200, began); !ok {
+			if ok, _ := events.Ask(200, began); !ok {
 				t.Fatal("an event has to wait for its turn")
 			}
-			p := events.begin(200, 200, began)
+			p := events.Begin(200, 200, began)
 			link.carry(200)
-			events.end(p, true, time.Now())
+			events.End(p, true, time.Now())
 			took = append(took, time.Since(began))
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -100,7 +101,7 @@ func TestBulkDelaysNoEvents(t *testing.T) {
 func TestSmall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := NewGate(GateOptions{}).Bulk()
+		b := New(Options{}).Bulk()
 		if b.Small(mostSmall+1) != nil {
 			t.Error("a large piece goes at once")
 		}
@@ -115,7 +116,7 @@ func TestSmall(t *testing.T) {
 		if most := smallBurst + 60*leastSmall; sent > most || sent < most*9/10 {
 			t.Errorf("%d bytes went at once in a minute, of a link of which nothing is known", sent)
 		}
-		limited := NewGate(GateOptions{Rate: 800}).Bulk()
+		limited := New(Options{Rate: 800}).Bulk()
 		sent = 0
 		for range 60 {
 			for end := limited.Small(100); end != nil; end = limited.Small(100) {
@@ -127,5 +128,54 @@ func TestSmall(t *testing.T) {
 		if most := smallBurst + 60*100; sent > most {
 			t.Errorf("%d bytes went at once in a minute, of a link that is limited to 800 a second", sent)
 		}
+	})
+}
+
+// TestBulkComesBack has a link that was cut, so that bulk had its part of it halved many times, carry small pieces: nothing but an acknowledgement
+// makes room for the next one, and what goes grows to what the link carries.
+func TestBulkComesBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, link := New(Options{}), &narrow{rate: 1 << 20, way: 10 * time.Millisecond}
+		b := g.Bulk()
+		ctx, cancel := context.WithCancel(t.Context())
+		var flows sync.WaitGroup
+		var carried atomic.Int64
+		flows.Go(func() {
+			for {
+				n := min(b.Room(), 2<<10) // what the agent has credit for, while little comes through
+				end, err := b.Wait(ctx, n)
+				if err != nil {
+					return
+				}
+				flows.Go(func() {
+					link.carry(n)
+					end(true)
+					carried.Add(int64(n))
+				})
+			}
+		})
+		rate := func() int64 {
+			before := carried.Load()
+			time.Sleep(5 * time.Second)
+			return (carried.Load() - before) / 5
+		}
+		time.Sleep(10 * time.Second)
+		before := rate()
+		if before < 1<<20*8/10 {
+			t.Errorf("%d bytes a second in small pieces, of a link that carries %d", before, 1<<20)
+		}
+		g.mu.Lock()
+		b.share.part, b.share.halved = 0.001, time.Now()
+		g.mu.Unlock()
+		if got := rate(); got < before/8 {
+			t.Errorf("%d bytes a second just after the cut, %d before", got, before)
+		}
+		time.Sleep(10 * time.Second)
+		if got := rate(); got < before*9/10 {
+			t.Errorf("%d bytes a second in the end, %d before the cut", got, before)
+		}
+		cancel()
+		flows.Wait()
 	})
 }

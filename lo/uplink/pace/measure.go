@@ -1,4 +1,4 @@
-package uplink
+package pace
 
 import "time"
 
@@ -60,12 +60,12 @@ func (m *measure) forget() {
 }
 
 // sample handles an Ack of p.
-func (m *measure) sample(p passage, now time.Time) {
+func (m *measure) sample(p Passage, now time.Time) {
 	m.delivered += uint64(p.bytes)
 	m.span.bytes += uint64(p.bytes)
 	m.count(now)
 	m.deliveredAt = now
-	took := max(now.Sub(p.began), time.Millisecond)
+	took := max(now.Sub(p.Began), time.Millisecond)
 	// From Ack to Ack: so what was half on its way at the start is not overvalued.
 	rate := float64(m.delivered-p.delivered) / max(now.Sub(p.since), time.Millisecond).Seconds()
 	m.measurePath(p, took, rate, now)
@@ -88,7 +88,7 @@ func (m *measure) sample(p passage, now time.Time) {
 // longer by what waited before it, and bounds the way from above: without the
 // bound, all the time of the first Acks would count as a queue, and the link as
 // full while it is nearly empty.
-func (m *measure) measurePath(p passage, took time.Duration, rate float64, now time.Time) {
+func (m *measure) measurePath(p Passage, took time.Duration, rate float64, now time.Time) {
 	way, renew := took, false
 	if p.alone {
 		renew = m.renew

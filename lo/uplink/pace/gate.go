@@ -1,4 +1,6 @@
-package uplink
+// Package pace decides which stream of a link may send next, and how much: a Gate grants the
+// link by priority, and learns from acknowledgements how fast it is and how long its way.
+package pace
 
 import (
 	"sync"
@@ -29,8 +31,11 @@ const (
 	fastRate      = 125_000 // bytes per second
 )
 
-// GateOptions are those of a Gate.
-type GateOptions struct {
+// untilNotified is the wait of a stream whose turn comes with a notification.
+const untilNotified = time.Hour
+
+// Options are those of a Gate.
+type Options struct {
 	// Rate limits the bytes per second of payload of all streams together. 0 means no limit.
 	Rate int
 }
@@ -46,10 +51,10 @@ type GateOptions struct {
 type Gate struct {
 	rate    float64 // bytes per second; 0: no limit
 	burst   float64
-	encoder *stream.Encoder // for all streams, because it holds megabytes
+	Encoder *stream.Encoder // for all streams, because it holds megabytes
 
 	mu       sync.Mutex // protects what follows
-	tickets  []*ticket
+	tickets  []*Ticket
 	levels   [priorities]level
 	inFlight int // bytes, of all streams
 	data     int // of those of priority 1 and more
@@ -65,8 +70,8 @@ type level struct {
 	served uint64 // the virtual time of its last turn
 }
 
-// ticket is one stream's position in the queue of the Gate.
-type ticket struct {
+// Ticket is one stream's position in the queue of the Gate.
+type Ticket struct {
 	gate     *Gate
 	priority int
 	turn     notify.Signal // it may be the stream's
@@ -75,34 +80,34 @@ type ticket struct {
 	time    uint64 // virtual: bytes sent, or the level's time where that is later
 }
 
-// passage is something on its way.
-type passage struct {
+// Passage is something on its way.
+type Passage struct {
 	bytes     int
-	began     time.Time
+	Began     time.Time
 	delivered uint64    // bytes that the link had delivered by then
 	since     time.Time // and when that was
 	alone     bool      // nothing else was under way
 }
 
-// NewGate returns a Gate without streams.
-func NewGate(o GateOptions) *Gate {
-	g := &Gate{rate: float64(max(0, o.Rate)), encoder: stream.NewEncoder(stream.More)}
+// New returns a Gate without streams.
+func New(o Options) *Gate {
+	g := &Gate{rate: float64(max(0, o.Rate)), Encoder: stream.NewEncoder(stream.More)}
 	g.burst = max(g.rate/4, 1024)
 	g.tokens = g.burst
 	return g
 }
 
-// join adds a stream. turn is notified when it may be the stream's.
-func (g *Gate) join(priority int, turn notify.Signal) *ticket {
+// Join adds a stream. turn is notified when it may be the stream's.
+func (g *Gate) Join(priority int, turn notify.Signal) *Ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t := &ticket{gate: g, priority: priority, turn: turn}
+	t := &Ticket{gate: g, priority: priority, turn: turn}
 	g.tickets = append(g.tickets, t)
 	return t
 }
 
-// leave removes the stream. Nothing of it may be under way.
-func (t *ticket) leave(now time.Time) {
+// Leave removes the stream. Nothing of it may be under way.
+func (t *Ticket) Leave(now time.Time) {
 	g := t.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,9 +120,9 @@ func (t *ticket) leave(now time.Time) {
 	g.notifyNext(now)
 }
 
-// connected says that the stream's connection is new. Where nothing is under way
+// Connected says that the stream's connection is new. Where nothing is under way
 // any more, what was known of the link is forgotten.
-func (t *ticket) connected() {
+func (t *Ticket) Connected() {
 	g := t.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -126,9 +131,9 @@ func (t *ticket) connected() {
 	}
 }
 
-// ask requests n bytes of the link. If they are not granted, ask again after wait or
+// Ask requests n bytes of the link. If they are not granted, ask again after wait or
 // when woken; the stream keeps its position until then, or until it gives it up.
-func (t *ticket) ask(n int, now time.Time) (ok bool, wait time.Duration) {
+func (t *Ticket) Ask(n int, now time.Time) (ok bool, wait time.Duration) {
 	g := t.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -139,7 +144,7 @@ func (t *ticket) ask(n int, now time.Time) (ok bool, wait time.Duration) {
 	t.wanting = max(n, 1)
 	turn, ahead := g.turn(now)
 	if turn != t && (t.priority > 0 || g.rate > 0) {
-		return false, forever
+		return false, untilNotified
 	}
 	ahead = ahead && turn == t
 	if wait := g.starved(ahead || t.priority == 0); wait > 0 {
@@ -155,7 +160,7 @@ func (t *ticket) ask(n int, now time.Time) (ok bool, wait time.Duration) {
 }
 
 // charge enters n bytes that go now.
-func (t *ticket) charge(n int) {
+func (t *Ticket) charge(n int) {
 	g := t.gate
 	g.inFlight += n
 	if t.priority > 0 {
@@ -175,23 +180,23 @@ func (t *ticket) charge(n int) {
 	}
 }
 
-// begin says that what was granted goes now, and has n bytes.
-func (t *ticket) begin(granted, n int, now time.Time) passage {
+// Begin says that what was granted goes now, and has n bytes.
+func (t *Ticket) Begin(granted, n int, now time.Time) Passage {
 	g := t.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.measure.busy(now)
-	p := passage{bytes: n, began: now, delivered: g.measure.delivered, since: g.measure.deliveredAt, alone: g.passages == 0}
+	p := Passage{bytes: n, Began: now, delivered: g.measure.delivered, since: g.measure.deliveredAt, alone: g.passages == 0}
 	g.passages++
 	t.charge(n - granted)
 	return p
 }
 
-// wait sends n bytes without asking: a few that must go.
-func (t *ticket) wait(n int, now time.Time) passage { return t.begin(0, n, now) }
+// Wait sends n bytes without asking: a few that must go.
+func (t *Ticket) Wait(n int, now time.Time) Passage { return t.Begin(0, n, now) }
 
-// cancel returns what was granted and not sent, and ends the wait of a stream that waits.
-func (t *ticket) cancel(granted int, now time.Time) {
+// Cancel returns what was granted and not sent, and ends the wait of a stream that waits.
+func (t *Ticket) Cancel(granted int, now time.Time) {
 	g := t.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -201,8 +206,8 @@ func (t *ticket) cancel(granted int, now time.Time) {
 	g.notifyNext(now)
 }
 
-// end says that p is no longer under way: it was acknowledged, or given up.
-func (t *ticket) end(p passage, acked bool, now time.Time) {
+// End says that p is no longer under way: it was acknowledged, or given up.
+func (t *Ticket) End(p Passage, acked bool, now time.Time) {
 	g := t.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -214,7 +219,7 @@ func (t *ticket) end(p passage, acked bool, now time.Time) {
 	g.notifyNext(now)
 }
 
-func (t *ticket) free(n int, now time.Time) {
+func (t *Ticket) free(n int, now time.Time) {
 	g := t.gate
 	g.inFlight -= n
 	if t.priority > 0 {
@@ -227,8 +232,8 @@ func (t *ticket) free(n int, now time.Time) {
 
 // turn returns the stream that goes next, nil where the link is full for all that
 // wait. ahead says that it goes before others, on the credit of its priority.
-func (g *Gate) turn(now time.Time) (t *ticket, ahead bool) {
-	var first [priorities]*ticket
+func (g *Gate) turn(now time.Time) (t *Ticket, ahead bool) {
+	var first [priorities]*Ticket
 	top := -1
 	for _, o := range g.tickets {
 		if o.wanting == 0 {
@@ -293,9 +298,9 @@ func (g *Gate) notifyNext(now time.Time) {
 	}
 }
 
-// batchBytes returns how large a batch of a stream should be on the wire, if the
+// BatchBytes returns how large a batch of a stream should be on the wire, if the
 // stream by itself would make it of n bytes; 0: it has no opinion.
-func (g *Gate) batchBytes(n int) int {
+func (g *Gate) BatchBytes(n int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if n == 0 {
@@ -307,10 +312,10 @@ func (g *Gate) batchBytes(n int) int {
 	return max(n, minBatch)
 }
 
-// distance returns how long after a small batch the next one may go, where the
+// Distance returns how long after a small batch the next one may go, where the
 // last one had its Ack after latency. On a slow link that is up to a second, so
 // that a trickle of events does not cost a batch each.
-func (g *Gate) distance(latency time.Duration) time.Duration {
+func (g *Gate) Distance(latency time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	most := slowDistance
@@ -320,16 +325,24 @@ func (g *Gate) distance(latency time.Duration) time.Duration {
 	return min(max(latency*3/2, leastDistance), most)
 }
 
-// bytesPerSecond returns what the link carried in its last busy seconds.
-func (g *Gate) bytesPerSecond(now time.Time) uint64 {
+// BytesPerSecond returns what the link carried in its last busy seconds.
+func (g *Gate) BytesPerSecond(now time.Time) uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.measure.throughput(now)
 }
 
-// carries returns how many bytes are on a busy link of which the last waits for d.
-func (g *Gate) carries(d time.Duration, now time.Time) int {
+// Carries returns how many bytes are on a busy link of which the last waits for d.
+func (g *Gate) Carries(d time.Duration, now time.Time) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return int(float64(g.measure.throughput(now)) * (d + g.measure.path).Seconds())
+}
+
+// Load returns the bytes under way, those of them that are of the priorities below events,
+// and how many streams have joined.
+func (g *Gate) Load() (inFlight, data, streams int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inFlight, g.data, len(g.tickets)
 }

@@ -1,4 +1,4 @@
-package uplink
+package pace
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// bulkPriority is that of what is live: below that of all streams.
-	bulkPriority = priorities - 1
-	// bulkTime bounds how long a piece of it keeps the link busy: what is urgent waits for no more than one.
+	// BulkPriority is the priority of live output; it is below that of every stream.
+	BulkPriority = priorities - 1
+	// bulkTime bounds how long a piece of live output keeps the link busy: an urgent message waits for one piece at most.
 	bulkTime = 50 * time.Millisecond
 	// leastPiece and mostPiece bound a piece, in bytes, where little is known of the link, or it is fast.
 	leastPiece = 256
@@ -26,19 +26,19 @@ const (
 	delayed    = 1.6
 	probeGain  = 1.25
 	probeEvery = 12
-	// mostSmall bounds a piece that goes at once, in bytes, such as a key that was typed at a program and comes back: smallPart is the part of
-	// the link's rate that these may have, at least leastSmall bytes per second, and smallBurst how much of it may be saved up.
+	// mostSmall bounds a piece that is sent at once, in bytes, such as a typed key and its echo. smallPart is the part of the link's rate for
+	// such pieces, at least leastSmall bytes per second, and smallBurst how much of it may be saved up.
 	mostSmall  = 512
 	smallPart  = 0.125
 	leastSmall = 512
 	smallBurst = 1024
 )
 
-// A Bulk sends what is live, and not in a journal, over the link of a Gate: only what the streams leave of it, and never more than is on the way,
-// so that nothing of it waits before the link. It is for one goroutine.
+// A Bulk sends live data, which is in no journal, over the link of a Gate. It uses only the capacity that the streams leave, and sends no more
+// than is in flight already, so that its data never queue before the link. It is for one goroutine.
 type Bulk struct {
 	gate   *Gate
-	ticket *ticket
+	ticket *Ticket
 	turn   notify.Signal
 	share  share
 
@@ -63,8 +63,8 @@ func (s *share) learn(took, path time.Duration, now time.Time) {
 	}
 }
 
-// Small has a piece of at most mostSmall bytes go at once, beside whatever waits, and returns what is to be called once it is acknowledged, or given up;
-// nil: too much went so lately. Unlike Wait it may be called by another goroutine.
+// Small sends a piece of at most mostSmall bytes at once, in spite of waiting data. It returns the function to call once the piece is acknowledged, or
+// given up; nil: too much was sent so lately. Unlike Wait it may be called by another goroutine.
 func (b *Bulk) Small(n int) (end func(acked bool)) {
 	now, g := time.Now(), b.gate
 	g.mu.Lock()
@@ -86,14 +86,14 @@ func (b *Bulk) Small(n int) (end func(acked bool)) {
 	if !ok {
 		return nil
 	}
-	p := b.ticket.wait(n, now)
-	return func(acked bool) { b.ticket.end(p, acked, time.Now()) }
+	p := b.ticket.Wait(n, now)
+	return func(acked bool) { b.ticket.End(p, acked, time.Now()) }
 }
 
 // Bulk returns a Bulk of the gate's link.
 func (g *Gate) Bulk() *Bulk {
 	turn := notify.New()
-	return &Bulk{gate: g, ticket: g.join(bulkPriority, turn), turn: turn, share: share{part: steadyGain}}
+	return &Bulk{gate: g, ticket: g.Join(BulkPriority, turn), turn: turn, share: share{part: steadyGain}}
 }
 
 // Room returns how large a piece may be, in bytes: what the link carries in 50 ms.
@@ -115,26 +115,27 @@ func (b *Bulk) Wait(ctx context.Context, n int) (end func(acked bool), err error
 		wait := bulkTime
 		if b.roomFor(n, now) {
 			var ok bool
-			if ok, wait = b.ticket.ask(n, now); ok {
-				p := b.ticket.begin(n, n, now)
+			if ok, wait = b.ticket.Ask(n, now); ok {
+				p := b.ticket.Begin(n, n, now)
 				return func(acked bool) { b.end(p, acked, time.Now()) }, nil
 			}
 		}
 		if _, err := retry.SleepOr(ctx, min(wait, time.Second), b.turn.C()); err != nil {
-			b.ticket.cancel(0, time.Now())
+			b.ticket.Cancel(0, time.Now())
 			return nil, err
 		}
 	}
 }
 
 // end takes that a piece was acknowledged, or given up.
-func (b *Bulk) end(p passage, acked bool, now time.Time) {
+func (b *Bulk) end(p Passage, acked bool, now time.Time) {
 	b.gate.mu.Lock()
 	if acked {
-		b.share.learn(now.Sub(p.began), b.gate.measure.path, now)
+		b.share.learn(now.Sub(p.Began), b.gate.measure.path, now)
 	}
 	b.gate.mu.Unlock()
-	b.ticket.end(p, acked, now)
+	b.ticket.End(p, acked, now)
+	b.turn.Notify() // there is room: a piece that waits for it is not to find that out by its next look alone
 }
 
 // roomFor reports whether n bytes more are on the way, and do not wait before the link.

@@ -1,4 +1,4 @@
-package uplink
+package pace
 
 import (
 	"testing"
@@ -13,25 +13,25 @@ func TestFirstPassages(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]func(l *modem){
 		"one after the other": func(l *modem) {
-			l.send(l.urgent, l.urgent.wait(84, l.now), true)
-			l.send(l.data, l.data.begin(l.grant(150), 54, l.now), true)
+			l.send(l.urgent, l.urgent.Wait(84, l.now), true)
+			l.send(l.data, l.data.Begin(l.grant(150), 54, l.now), true)
 		},
 		"a grant before the first begins": func(l *modem) {
 			granted := l.grant(150)
-			l.send(l.urgent, l.urgent.wait(84, l.now), true)
-			l.send(l.data, l.data.begin(granted, 54, l.now), true)
+			l.send(l.urgent, l.urgent.Wait(84, l.now), true)
+			l.send(l.data, l.data.Begin(granted, 54, l.now), true)
 		},
 		"the first is sent again": func(l *modem) {
-			l.send(l.urgent, l.urgent.wait(84, l.now), false)
-			l.send(l.data, l.data.begin(l.grant(150), 54, l.now), true)
+			l.send(l.urgent, l.urgent.Wait(84, l.now), false)
+			l.send(l.data, l.data.Begin(l.grant(150), 54, l.now), true)
 		},
 		"both are sent again": func(l *modem) {
-			l.send(l.urgent, l.urgent.wait(84, l.now), false)
-			l.send(l.data, l.data.begin(l.grant(150), 54, l.now), false)
+			l.send(l.urgent, l.urgent.Wait(84, l.now), false)
+			l.send(l.data, l.data.Begin(l.grant(150), 54, l.now), false)
 		},
 		"the first waits behind others": func(l *modem) {
 			l.free = l.now.Add(400 * time.Millisecond)
-			l.send(l.urgent, l.urgent.wait(84, l.now), true)
+			l.send(l.urgent, l.urgent.Wait(84, l.now), true)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestFirstPassages(t *testing.T) {
 type modem struct {
 	t            *testing.T
 	gate         *Gate
-	urgent, data *ticket
+	urgent, data *Ticket
 	rate         float64 // bytes per second
 	way          time.Duration
 	now, free    time.Time // free is when it has sent what it was given
@@ -67,29 +67,32 @@ type modem struct {
 
 // onLink is a passage and when its Ack is there.
 type onLink struct {
-	of    *ticket
-	route passage
+	of    *Ticket
+	route Passage
 	fresh bool // its Ack is its own
 	at    time.Time
 }
 
 func newModem(t *testing.T) *modem {
-	l := &modem{t: t, gate: NewGate(GateOptions{}), rate: 8e3, way: 600 * time.Millisecond, now: time.Unix(1e9, 0)}
-	l.urgent, l.data = l.gate.join(0, notify.New()), l.gate.join(2, notify.New())
+	l := &modem{t: t, gate: New(Options{}), rate: 8e3, way: 600 * time.Millisecond, now: time.Unix(1e9, 0)}
+	l.urgent, l.data = l.gate.Join(0, notify.New()), l.gate.Join(2, notify.New())
 	l.free = l.now
 	return l
 }
 
 // grant asks for n bytes of data, which the gate must grant.
 func (l *modem) grant(n int) int {
-	if ok, wait := l.data.ask(n, l.now); !ok {
+	if ok, wait := l.data.Ask(n, l.now); !ok {
 		l.t.Fatalf("the gate does not grant %d bytes, and says to wait %v", n, wait)
 	}
 	return n
 }
 
-func (l *modem) send(of *ticket, p passage, fresh bool) {
-	l.free = later(l.free, l.now).Add(time.Duration(float64(p.bytes+60) / l.rate * float64(time.Second)))
+func (l *modem) send(of *Ticket, p Passage, fresh bool) {
+	if l.free.Before(l.now) {
+		l.free = l.now
+	}
+	l.free = l.free.Add(time.Duration(float64(p.bytes+60) / l.rate * float64(time.Second)))
 	l.longest = max(l.longest, l.free.Add(l.way/2).Sub(l.now))
 	l.sent = append(l.sent, onLink{of, p, fresh, l.free.Add(l.way)})
 }
@@ -98,12 +101,12 @@ func (l *modem) send(of *ticket, p passage, fresh bool) {
 func (l *modem) run(d time.Duration) {
 	for end := l.now.Add(d); l.now.Before(end); {
 		for {
-			n := l.gate.batchBytes(0)
-			ok, _ := l.data.ask(n, l.now)
+			n := l.gate.BatchBytes(0)
+			ok, _ := l.data.Ask(n, l.now)
 			if !ok {
 				break
 			}
-			l.send(l.data, l.data.begin(n, n, l.now), true)
+			l.send(l.data, l.data.Begin(n, n, l.now), true)
 		}
 		if len(l.sent) == 0 {
 			l.t.Fatal("nothing is under way, and the gate admits nothing")
@@ -111,6 +114,6 @@ func (l *modem) run(d time.Duration) {
 		s := l.sent[0]
 		l.sent, l.now = l.sent[1:], s.at
 		l.carried += s.route.bytes
-		s.of.end(s.route, s.fresh, l.now)
+		s.of.End(s.route, s.fresh, l.now)
 	}
 }
