@@ -99,6 +99,7 @@ type receiver struct {
 	down   *downlink.Downlink
 
 	commands *command.Service
+	clocks   func() // reports whether the clocks of site and CO agree
 }
 
 // Connected implements link.Receiver.
@@ -108,6 +109,7 @@ func (r receiver) Connected(up bool) {
 	r.commands.Connected(up)
 	if up {
 		r.source.Retry()
+		r.clocks()
 	}
 }
 
@@ -124,3 +126,8 @@ func (r receiver) Ack(a protocol.Ack) {
 
 // Down implements link.Receiver.
 func (r receiver) Down(payload []byte) { r.down.Offer(payload) }
+
+// reportClient reports to the CO what a client of the broker did.
+func (p *parts) reportClient(ctx context.Context, kind protocol.EventKind, m protocol.ClientReport) error {
+	return p.site.Report(ctx, kind, "client/"+m.Client, &m)
+}

@@ -150,8 +150,8 @@ func TestDamageOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullDiskIsSaid fills the disk of an LO that runs, without that anybody writes to it: the
-// LO says so to those who ask and to the CO, and says when there is room again.
+// TestFullDiskIsSaid fills the disk of an LO that runs, without a write: the LO reports it in its
+// status and to the CO, and says when there is room again.
 func TestFullDiskIsSaid(t *testing.T) {
 	t.Parallel()
 	c, d := newFakeCO(t), simdisk.New(1)

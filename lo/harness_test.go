@@ -2,11 +2,9 @@ package lo
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -28,13 +26,7 @@ const patience = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func logger(t *testing.T) *slog.Logger {
-	t.Helper()
-	if os.Getenv("COLONY_TEST_LOG") == "" {
-		return slog.New(slog.DiscardHandler)
-	}
-	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
-}
+var logger = testpart.Logger
 
 // eventually waits for a condition.
 var eventually = testpart.Eventually

@@ -28,10 +28,10 @@ func (o Options) TokenFile() string {
 	return cmp.Or(o.Identity.TokenFile, filepath.Join(store.Dir(o.StateDir), "token"))
 }
 
-// openIdentity reads who the LO is, where it proves that, and sees to it that it can go on to.
+// openIdentity loads the LO's certificate and starts its renewal, if identity is configured.
 func (p *parts) openIdentity(ctx context.Context) (err error) {
 	if p.holder == nil {
-		p.opts.Logger.WarnContext(ctx, "development mode: neither this LO nor its nodes prove who they are; set co.enrol in the configuration")
+		p.opts.Logger.WarnContext(ctx, "development mode: neither this LO nor its nodes have certificates; set co.enrol in the configuration")
 		return nil
 	}
 	dir := store.Dir(p.opts.StateDir)
@@ -47,7 +47,7 @@ func (p *parts) openIdentity(ctx context.Context) (err error) {
 		},
 	})
 	if p.opts.Identity.MQTT == "" {
-		p.opts.Logger.WarnContext(ctx, "development mode: no node proves who it is, and whoever reaches the broker and names itself is believed; set identity in the configuration")
+		p.opts.Logger.WarnContext(ctx, "development mode: no node has a certificate, and every name that a client of the broker gives is accepted; set identity in the configuration")
 		return p.openRevocations(ctx, dir, p.revoke)
 	}
 	if p.machines, err = loidentity.Open(loidentity.Options{
@@ -74,6 +74,15 @@ func (p *parts) openRevocations(ctx context.Context, dir string, listed func(key
 	return err
 }
 
+// clocks returns what reports whether the clock of the CO can be that of this machine.
+func (p *parts) clocks() func() {
+	if p.holder == nil {
+		return func() {}
+	}
+	c := loidentity.NewClocks(p.holder.Clock(), p.site.Report, p.opts.Logger)
+	return func() { c.Compare(context.Background()) }
+}
+
 // followKeys has lists of revoked keys checked with the keys of a desired state.
 func (p *parts) followKeys(m protocol.SiteDesired) {
 	if p.revocations != nil {
@@ -92,8 +101,8 @@ func (p *parts) revoke(keys []string) {
 	}
 }
 
-// takeRevocations takes an encoded SiteRevocations of the CO, which is handed on to the nodes.
-func (p *parts) takeRevocations(payload []byte) error {
+// acceptRevocations takes an encoded SiteRevocations of the CO, which is handed on to the nodes.
+func (p *parts) acceptRevocations(payload []byte) error {
 	changed, err := p.revocations.Set(payload)
 	if !changed {
 		return err
@@ -109,7 +118,7 @@ func (p *parts) publishRevocations(ctx context.Context, payload []byte) error {
 	})
 }
 
-// machineAccess returns the listeners of the site's broker and who may use them.
+// machineAccess returns the listeners of the site's broker and its access control.
 func (p *parts) machineAccess() ([]broker.Listener, broker.Access) {
 	all := append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: p.opts.MQTT}}, p.opts.Listeners...)
 	if p.machines == nil {
@@ -119,7 +128,7 @@ func (p *parts) machineAccess() ([]broker.Listener, broker.Access) {
 	return all, access.Certified{Control: p.access, Listener: machineListener, Tier: identity.EN, Peer: p.holder.Client, Left: p.holder.Left, Standing: p.holder.Standing}
 }
 
-// startEnrolment enrols nodes, where they are to prove who they are.
+// startEnrolment enrols nodes, if nodes are to have certificates.
 func (p *parts) startEnrolment(ctx context.Context) error {
 	if p.machines == nil {
 		return nil
@@ -153,7 +162,7 @@ func (p *parts) startImages(ctx context.Context) error {
 	return nil
 }
 
-// openHolder makes what has the LO's certificate, where it proves who it is.
+// openHolder opens the certificate of the LO, if identity is configured.
 func (p *parts) openHolder(context.Context) (err error) {
 	if len(p.opts.CO.Enrol) > 0 {
 		if p.vault, err = store.Open(p.opts.Disk, store.Dir(p.opts.StateDir)); err != nil {
@@ -191,12 +200,13 @@ func (p *parts) tokens() func([]byte) error {
 	return p.machines.SetTokens
 }
 
-// proveUpward gives the connection to the CO the LO's end of mutual TLS, where it proves who it is.
+// proveUpward sets up the LO's end of mutual TLS on the connection to the CO, if the LO has a
+// certificate.
 func (p *parts) proveUpward(o *link.Options) {
 	if p.holder == nil {
 		return
 	}
 	o.Dial = p.keeper.WhenEnrolled(p.opts.Dial)
-	o.Revocations = p.takeRevocations
+	o.Revocations = p.acceptRevocations
 	o.TLS, o.Proof = p.holder.ClientTLS(identity.OfCO()), client.Proof{Left: p.holder.Left, Standing: p.holder.Standing, Refused: p.keeper.Refused}
 }

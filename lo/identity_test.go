@@ -21,7 +21,7 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// registrar admits whoever has the token.
+// registrar admits each machine with the token.
 type registrar struct{ token identity.Token }
 
 func (r registrar) Admit(_ context.Context, c identity.Claim) error {
@@ -65,7 +65,7 @@ func newProvenCO(t *testing.T) *provenCO {
 		t.Fatal(err)
 	}
 	own.Root = c.root.Root()
-	h := identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil))
+	h := identity.NewHolder(identity.NewClock(time.Now, identity.Floor{}, nil))
 	h.Set(own)
 	s := httptest.NewUnstartedServer(enrol.NewServer(enrol.ServerOptions{
 		Holder: h, Registrar: registrar{c.token}, Tier: identity.LO, Logger: logger(t), Authority: func() (*identity.Authority, error) { return c.root, nil },
@@ -146,7 +146,7 @@ func TestProvenLO(t *testing.T) {
 	c.waitOnline(t)
 }
 
-// TestProvenOptions checks that an LO that proves who it is does not also speak without TLS.
+// TestProvenOptions checks that an LO with a certificate does not also speak without TLS.
 func TestProvenOptions(t *testing.T) {
 	t.Parallel()
 	o := DefaultOptions()

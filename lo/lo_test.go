@@ -86,6 +86,11 @@ func TestDesiredDownStatusUp(t *testing.T) {
 		}
 	}
 	eventually(t, "the site is online at the CO", c.online)
+	eventually(t, "its presence says what it has adopted since it connected", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.presence.Held == c.desired.Held()
+	})
 	if l.journal.Stats().Depth == 0 {
 		t.Error("the journal is empty though the CO took nothing")
 	}
@@ -374,7 +379,10 @@ func TestStatusPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	metricstest.Check(t, text, "colony_lo_", "colony_broker_")
-	for _, want := range []string{`colony_lo_nodes{online="true"} 1`, `colony_lo_deployments{state="INSTALLED"} 1`, `colony_lo_reports_total{outcome="accepted"} 2`} {
+	for _, want := range []string{
+		`colony_lo_nodes{online="true"} 1`, `colony_lo_deployments{state="INSTALLED"} 1`, `colony_lo_reports_total{outcome="accepted"} 2`,
+		"colony_lo_node_response_seconds_count 1", `colony_lo_node_last_response_seconds{node="n1"} `, `colony_lo_reconcile_seconds_bucket{le="+Inf"} `, `colony_lo_info{site="s1",version="dev"} 1`,
+	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("metrics lack %s", want)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/colonyfleet/colony/lo/control"
+	"github.com/colonyfleet/colony/lo/nodes/nodestatus"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -73,7 +73,8 @@ func testTwoGateways(t *testing.T, machine protocol.Gateway, problem []string) {
 	eventually(t, "the conflict is reported", func() bool { return kinds(t, l)[protocol.NameConflict] > 0 })
 	refused := func() float64 { return counter(t, registry, "colony_broker_refused_total", "0x89") }
 	before := refused()
-	// A takeover that shows the conflict may be counted after the conflict is; who it ends is refused when it comes again.
+	// A takeover that shows the conflict may be counted after the conflict is; the gateway that it ends is refused when it
+	// comes again.
 	eventually(t, "a gateway is refused", func() bool { return refused() > before })
 	takeovers, before := counter(t, registry, "colony_broker_takeovers_total", ""), refused()
 	eventually(t, "the second gateway is refused several times", func() bool { return refused() >= before+3 })
@@ -91,7 +92,7 @@ func testTwoGateways(t *testing.T, machine protocol.Gateway, problem []string) {
 	if err := json.Unmarshal(body, &status); err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(status.Nodes, func(n control.NodeStatus) bool { return n.Node == "gw-1" })
+	i := slices.IndexFunc(status.Nodes, func(n nodestatus.NodeStatus) bool { return n.Node == "gw-1" })
 	for _, want := range append(problem, "2 gateways use this name", "agent agent-1 at 127.0.0.1 (boot b1)") {
 		if i < 0 || !strings.Contains(status.Nodes[i].Problem, want) {
 			t.Errorf("the status of gw-1 does not say %q: %s", want, body)

@@ -43,13 +43,13 @@ type Options struct {
 	// Socket is the path of a Unix socket where people of the machine cordon, drain and hold nodes, without the CO; the user and the
 	// group of the LO may. Empty: none.
 	Socket string `yaml:"socket,omitempty"`
-	// RootKeyFile holds the public root key of the CO's key sets: a desired state counts only
-	// where the CO signed it. Empty is the mode of development: nothing is checked, and the LO
-	// says so at each start.
+	// RootKeyFile holds the public root key of the CO's key sets: the LO accepts only desired
+	// states that the CO signed. Empty is the mode of development: nothing is checked, and the LO
+	// logs a warning at each start.
 	RootKeyFile string `yaml:"rootKeyFile,omitempty"`
 	// CO says where the Central Orchestrator is.
 	CO COOptions `yaml:"co"`
-	// Identity says how the LO and its nodes prove who they are.
+	// Identity says how the LO and its nodes prove their identity.
 	Identity IdentityOptions `yaml:"identity,omitempty"`
 
 	// NodeLostAfter is how long a node may be offline before an install or an
@@ -74,9 +74,9 @@ type Options struct {
 	// UplinkRate limits what is sent to the CO, in bytes per second. 0 means no limit.
 	UplinkRate int `yaml:"uplinkRate,omitempty"`
 
-	Version    string               `yaml:"-"`
+	Version    string               `yaml:"-"` // of the program
 	Logger     *slog.Logger         `yaml:"-"`
-	Registerer *prometheus.Registry `yaml:"-"`
+	Registerer *prometheus.Registry `yaml:"-"` // of the metrics; nil: none
 	// Dial opens each connection to the CO, by MQTT and by HTTP, and to registries. Listen opens
 	// each listener of the LO: for nodes, for enrolment and for HTTP. Nil: those of the system.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)     `yaml:"-"`
@@ -115,23 +115,24 @@ type COOptions struct {
 	MaxBackoff time.Duration `yaml:"maxBackoff"`
 }
 
-// IdentityOptions say how the LO and its nodes prove who they are.
+// IdentityOptions say how the LO and its nodes prove their identity.
 type IdentityOptions struct {
 	// TokenFile has the join token of the LO, which it needs once. Default: token in identity
 	// of the state directory.
 	TokenFile string `yaml:"tokenFile,omitempty"`
 	// Enrol is the address where nodes get and renew their certificates, by HTTPS.
 	Enrol string `yaml:"enrol,omitempty"`
-	// HTTP is the address of the image cache, for nodes with their certificates, by mutual TLS. They
-	// are served nowhere else then. Empty: it is at the options' HTTP, for whoever reaches that.
+	// HTTP is the address of the image cache, for nodes with their certificates, by mutual TLS.
+	// Nodes are served nowhere else then. Empty: it is at the options' HTTP, for every client that
+	// reaches that.
 	HTTP string `yaml:"http,omitempty"`
 	// MQTT is the address where nodes connect with their certificates, by mutual TLS. They
 	// connect nowhere else then. Empty: they prove nothing.
 	MQTT string `yaml:"mqtt,omitempty"`
 	// Pending says which nodes without a join token wait until their keys are approved.
 	Pending PendingOptions `yaml:"pending,omitempty"`
-	// Key says where the keys of the LO's certificate and of the site's authority are made and stay: file, in the
-	// state directory, which is the default; tpm, in the TPM 2.0 at /dev/tpmrm0; or tpm: and the path of its device.
+	// Key says where the keys of the LO's certificate and of the site's authority are. "file", the default: in the
+	// state directory. "tpm": in the TPM 2.0 at /dev/tpmrm0. "tpm:" and a path: in the TPM at that device.
 	Key string `yaml:"key,omitempty"`
 }
 

@@ -1,6 +1,7 @@
 package lo
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -42,6 +43,7 @@ import (
 	"github.com/colonyfleet/colony/lo/link"
 	nodestore "github.com/colonyfleet/colony/lo/nodes/store"
 	"github.com/colonyfleet/colony/lo/uplink"
+	"github.com/colonyfleet/colony/lo/uplink/pace"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -67,7 +69,7 @@ type parts struct {
 	stored
 	site    *control.Site
 	link    *link.Link
-	gate    *uplink.Gate
+	gate    *pace.Gate
 	data    *data.Forwarder
 	broker  *broker.Broker
 	access  *devices.Access
@@ -89,7 +91,7 @@ type stored struct {
 	note    *begun.Note
 }
 
-// proof are the parts that prove who is who.
+// proof holds the TLS identities and the revocation list.
 type proof struct {
 	holder *identity.Holder // of the LO's certificate; nil where it proves nothing
 	vault  *store.Store     // of the certificate and its key; likewise
@@ -182,12 +184,12 @@ func (p *parts) openSite(ctx context.Context) error {
 	p.site, err = control.Open(ctx, control.Options{
 		Site: p.opts.Site, Version: p.opts.Version, Journal: eventJournal{p.journal, p.opts.Unsynced}, Store: records, Desired: desiredStore{p.desired},
 		Certificate: p.certificate, NodeLostAfter: p.opts.NodeLostAfter, PresenceGrace: p.opts.PresenceGrace, Logger: p.opts.Logger,
-		Now: p.opts.Now, Clock: p.clock, Jitter: p.opts.Random.Rand("jitter"),
+		Now: p.opts.Now, Unsynced: p.opts.Unsynced, Clock: p.clock, ProblemChanged: p.problemChanged, Jitter: p.opts.Random.Rand("jitter"),
 	})
 	if err != nil {
 		return err
 	}
-	_ = p.site.Damaged(ctx, p.desired.Damage()...) // it is in the log
+	_ = p.site.Damaged(ctx, append(p.desired.Damage(), p.journal.Damage())...) // it is in the log
 	return nil
 }
 
@@ -216,7 +218,7 @@ func (p *parts) openNote(ctx context.Context) error {
 // root returns the root key of the fleet's key sets; nil: nothing is checked.
 func (p *parts) root(ctx context.Context) (ed25519.PublicKey, error) {
 	if p.opts.RootKeyFile == "" {
-		p.opts.Logger.WarnContext(ctx, "desired states are not checked: whoever reaches the CO's broker can make this site run anything; this is for development: set rootKeyFile")
+		p.opts.Logger.WarnContext(ctx, "desired states are not checked: every client of the CO's broker can make this site run anything; this is for development: set rootKeyFile")
 		return nil, nil
 	}
 	key, err := keyfile.Public(p.opts.RootKeyFile)
@@ -252,8 +254,8 @@ func (p *parts) held() protocol.Held {
 func (p *parts) makeLink(context.Context) error {
 	o := link.Options{
 		Site: p.opts.Site, Version: p.opts.Version, Epoch: p.journal.Epoch, Held: p.held, URLs: p.opts.CO.MQTT,
-		Problem: p.disk.Problem, KeepAlive: p.opts.CO.KeepAlive, MaxBackoff: p.opts.CO.MaxBackoff, Logger: p.opts.Logger,
-		Dial: p.opts.Dial, Random: p.opts.Random, Tokens: p.tokens(), Commands: p.takeCommand,
+		Problem: p.problem, KeepAlive: p.opts.CO.KeepAlive, MaxBackoff: p.opts.CO.MaxBackoff, Logger: p.opts.Logger,
+		Dial: p.opts.Dial, Random: p.opts.Random, Tokens: p.tokens(), Commands: p.handleCommand,
 	}
 	p.proveUpward(&o)
 	var err error
@@ -263,7 +265,7 @@ func (p *parts) makeLink(context.Context) error {
 
 // openData puts the data rules into force before the first client can publish.
 func (p *parts) openData(ctx context.Context) error {
-	p.gate = uplink.NewGate(uplink.GateOptions{Rate: p.opts.UplinkRate})
+	p.gate = pace.New(pace.Options{Rate: p.opts.UplinkRate})
 	var err error
 	p.data, err = data.Open(data.Options{
 		Site: p.opts.Site, Dir: p.opts.StateDir, Gate: p.gate, RetainedTopics: p.opts.RetainedTopics, RetainedBytes: p.opts.RetainedBytes,
@@ -291,7 +293,7 @@ func (p *parts) startBroker(ctx context.Context) error {
 	var changed func(access.Change)
 	var watch *clients.Watch // nil: changes of clients are not reported
 	if p.opts.ClientEvents {
-		watch = clients.New(p.site.Client, p.opts.Logger)
+		watch = clients.New(p.reportClient, p.opts.Logger)
 		changed = watch.Note
 	}
 	p.broker, err = broker.New(broker.Options{
@@ -356,8 +358,8 @@ func (p *parts) startDownlink(ctx context.Context) error {
 func (p *parts) startUplink(context.Context) error {
 	trimmer := trim.New(p.journal, p.site, p.opts.Logger)
 	options := uplink.Options{
-		Journal: trimmer, Site: p.opts.Site, Resync: uplink.Snapshots(p.journal, p.site.Snapshot, p.opts.Now, p.opts.Unsynced), Gate: p.gate,
-		Publish: p.link.Begin, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+		Journal: trimmer, Site: p.opts.Site, Resync: uplink.Snapshots(p.journal, p.site.Snapshot, p.opts.Now, p.opts.Unsynced, p.site.ReportPlacements), Gate: p.gate,
+		Publish: p.link.Begin, Previous: p.journal.Previous, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	}
 	if err := options.Validate(); err != nil {
 		return fmt.Errorf("options of the uplink: %w", err)
@@ -376,9 +378,11 @@ func (p *parts) startLink(ctx context.Context) error {
 		p.devices.Set(ctx, m.Devices)
 		p.followKeys(m)
 		p.commands.Follow(m.KeySet)
+		p.commands.Look() // with windows the time of the CO is needed
+		p.announce(ctx, "what the site holds")
 	})
 	p.run("desired state", func(ctx context.Context) error { return source.Run(ctx, adopter.Offer) })
-	if err := p.link.Start(ctx, receiver{p.uplink, p.data, source, p.down, p.commands}); err != nil {
+	if err := p.link.Start(ctx, receiver{p.uplink, p.data, source, p.down, p.commands, p.clocks()}); err != nil {
 		return err
 	}
 	p.group.OnStop("link", p.link.Stop)
@@ -387,6 +391,25 @@ func (p *parts) startLink(ctx context.Context) error {
 	}
 	p.group.Go("disk", func(ctx context.Context) { p.disk.Run(ctx, p.diskChanged) })
 	return nil
+}
+
+// problem is what is wrong with the machine, for people; "": nothing is.
+func (p *parts) problem() string { return cmp.Or(p.disk.Problem(), p.site.Timeless()) }
+
+// problemChanged implements control.Options.ProblemChanged.
+func (p *parts) problemChanged(ctx context.Context) {
+	if p.link == nil { // it begins with what is the problem
+		return
+	}
+	p.announce(ctx, "the problem of the machine")
+}
+
+// announce sends the presence of the site, for what has changed in it. A broker that outlives the CO has retained it: a CO
+// that was restored goes by it before the LO connects anew.
+func (p *parts) announce(ctx context.Context, what string) {
+	if err := p.link.Announce(ctx); err != nil {
+		p.opts.Logger.WarnContext(ctx, "the presence of the site is not up to date; the next connection says it", "changed", what, "err", err)
+	}
 }
 
 // diskChanged says that the disk is full, or has room again: in the log, and to the CO, which
@@ -436,7 +459,7 @@ func (p *parts) startHTTP(context.Context) error {
 	}
 	options := api.Options{
 		Listener: p.listener, Metrics: promhttp.HandlerFor(p.opts.Registerer, promhttp.HandlerOpts{}),
-		Status: func() any { return p.status() }, Problem: p.disk.Problem, Broker: admin.Handler(p.broker, p.opts.Logger), Logger: p.opts.Logger,
+		Status: func() any { return p.status() }, Problem: p.problem, Broker: admin.Handler(p.broker, p.opts.Logger), Logger: p.opts.Logger,
 	}
 	if p.cache != nil && p.imagesAddr == "" {
 		options.Images = p.cache

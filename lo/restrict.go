@@ -38,6 +38,7 @@ func (p *parts) clock() nodes.Clock {
 	c := nodes.Clock{Boot: p.opts.Boot, SinceBoot: p.opts.SinceBoot()}
 	if p.commands != nil { // it is opened after the site
 		c.COMillis = p.commands.COTime()
+		c.EstimateMillis, c.EstimateAge = p.commands.Time()
 	}
 	return c
 }

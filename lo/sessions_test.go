@@ -104,7 +104,7 @@ func TestLimitsOfTheSite(t *testing.T) {
 }
 
 // Damage of what is stored of sessions is an event of the site, found at the start or when a message is to be sent:
-// nobody else has what is lost.
+// no other tier has the lost messages.
 func TestDamagedSessions(t *testing.T) {
 	t.Parallel()
 	c := newFakeCO(t)

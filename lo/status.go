@@ -3,10 +3,10 @@ package lo
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/colonyfleet/colony/lo/control"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/lo/nodes/nodestatus"
 	"github.com/colonyfleet/colony/lo/uplink"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/sign"
@@ -15,21 +15,26 @@ import (
 // A Status is what /status shows.
 type Status struct {
 	Site    protocol.SiteID `json:"site"`
-	Version string          `json:"version"`
+	Version string          `json:"version"` // of the program
 	// Problem says what is wrong with the machine and what to do, such as a full disk; "":
 	// nothing is.
 	Problem string `json:"problem,omitempty"`
 	// ClockUnsynced says that the machine's clock is not synchronised: the times that the site
 	// gives may be wrong, its durations are not.
 	ClockUnsynced bool `json:"clockUnsynced,omitempty"`
+	// COAheadSeconds says by how much the clock of the CO, as its certificate shows it, is ahead of the site's where
+	// one of the two must be wrong; 0: neither need be.
+	COAheadSeconds int64 `json:"coAheadSeconds,omitempty"`
 	// Position and Commit are of the desired state in force; zero if there is none.
 	Position protocol.Position `json:"position"`
 	Commit   string            `json:"commit,omitempty"`
 	// Checked says that its signatures were checked.
-	Checked bool                 `json:"checked"`
-	Uplink  uplink.Status        `json:"uplink"`
-	Journal journal.Stats        `json:"journal"`
-	Nodes   []control.NodeStatus `json:"nodes"`
+	Checked bool `json:"checked"`
+	// Closed says why updates and removals wait for a maintenance window; "": they do not.
+	Closed  string                  `json:"closed,omitempty"`
+	Uplink  uplink.Status           `json:"uplink"`  // of the stream of events
+	Journal journal.Stats           `json:"journal"` // of the stream of events
+	Nodes   []nodestatus.NodeStatus `json:"nodes"`   // by name
 	// NotEnrolled are the nodes that never enrolled, where the LO lets no other ones in.
 	NotEnrolled []protocol.NodeID `json:"notEnrolled,omitempty"`
 	// Pending are the nodes without a join token that wait until their keys are approved.
@@ -44,13 +49,16 @@ type Status struct {
 
 func (p *parts) status() Status {
 	s := Status{
-		Site: p.opts.Site, Version: p.opts.Version, Problem: p.disk.Problem(), ClockUnsynced: p.opts.Unsynced(),
+		Site: p.opts.Site, Version: p.opts.Version, Problem: p.problem(), ClockUnsynced: p.opts.Unsynced(),
 		Uplink: p.uplink.Status(), Journal: p.journal.Stats(), Nodes: p.site.Status(),
-		Data: p.data.Status(), Retained: p.data.Retained().Stats(), DataFault: p.data.Fault(),
+		Closed: p.site.Closed(), Data: p.data.Status(), Retained: p.data.Retained().Stats(), DataFault: p.data.Fault(),
+	}
+	if p.holder != nil {
+		s.COAheadSeconds = int64(p.holder.Clock().Ahead().Seconds())
 	}
 	if p.machines != nil {
 		s.Pending = p.machines.PendingNodes()
-		s.NotEnrolled = p.machines.NotEnrolled(control.Offline(s.Nodes))
+		s.NotEnrolled = p.machines.NotEnrolled(nodestatus.Offline(s.Nodes))
 	}
 	if m, ok := p.desired.Current(); ok {
 		s.Position, s.Commit, s.Checked = m.Position, m.Commit, p.desired.Checked()
@@ -69,8 +77,10 @@ func desc(name, help string) *prometheus.Desc {
 
 // described are the metrics of partMetrics.
 var described = struct {
-	depth, bytes, oldest, refused, lost, link, epoch, generation, cached, full, checked, unsynced, list, listRefused *prometheus.Desc
+	info, depth, bytes, oldest, refused, lost, link, epoch, generation, cached, full, checked, unsynced, closed, list, listRefused *prometheus.Desc
+	cacheLimit, cacheRequests, cacheFetched, cacheEvicted                                                                          *prometheus.Desc
 }{
+	info:        prometheus.NewDesc("colony_lo_info", "1. Its labels say which site the LO is of, and its release.", []string{"site", "version"}, nil),
 	depth:       desc("colony_lo_journal_records", "Events that the CO does not have yet."),
 	bytes:       desc("colony_lo_journal_bytes", "Bytes of the journal on disk."),
 	oldest:      desc("colony_lo_journal_oldest_seconds", "Unix time of the oldest event that the CO does not have; 0 for none."),
@@ -82,9 +92,15 @@ var described = struct {
 	full:        desc("colony_lo_disk_full", "1 while the disk of the state directory has no room: nothing that changes is accepted."),
 	checked:     desc("colony_lo_desired_checked", "1 where the signatures of the desired state in force were checked."),
 	unsynced:    desc("colony_lo_clock_unsynced", "1 while the machine's clock is not synchronised: times of the site may be wrong."),
+	closed:      desc("colony_lo_maintenance_closed", "1 while updates and removals wait for a maintenance window; 0 also without any."),
 	list:        desc("colony_lo_revocations_number", "Number of the list of revoked keys in force; 0: there is none."),
 	listRefused: prometheus.NewDesc("colony_lo_revocations_refused_total", "Lists of revoked keys that were refused, by the reason.", []string{"reason"}, nil),
 	cached:      desc("colony_lo_cache_bytes", "Bytes of images that the site holds."),
+
+	cacheLimit:    desc("colony_lo_cache_limit_bytes", "The most bytes of images that the site may hold."),
+	cacheRequests: prometheus.NewDesc("colony_lo_cache_requests_total", "Requests of nodes to the image cache: hit, it was held; miss, a registry was asked for it; failed, it could not be answered.", []string{"result"}, nil),
+	cacheFetched:  desc("colony_lo_cache_fetched_bytes_total", "Bytes of images that came from registries."),
+	cacheEvicted:  desc("colony_lo_cache_evicted_bytes_total", "Bytes of images that were removed to make room."),
 }
 
 // flag is 1 for what is true.
@@ -95,9 +111,17 @@ func flag(is bool) float64 {
 	return 0
 }
 
-// Describe implements prometheus.Collector. It names no metric: what Collect sends
-// differs from time to time.
-func (g partMetrics) Describe(chan<- *prometheus.Desc) {}
+// Describe implements prometheus.Collector.
+func (g partMetrics) Describe(out chan<- *prometheus.Desc) {
+	d := described
+	for _, one := range []*prometheus.Desc{
+		d.info, d.depth, d.bytes, d.oldest, d.refused, d.lost, d.link, d.epoch, d.generation, d.cached, d.full, d.checked, d.unsynced, d.closed, d.list, d.listRefused,
+		d.cacheLimit, d.cacheRequests, d.cacheFetched, d.cacheEvicted,
+	} {
+		out <- one
+	}
+	g.parts.data.Describe(out)
+}
 
 // Collect implements prometheus.Collector.
 func (g partMetrics) Collect(out chan<- prometheus.Metric) {
@@ -107,6 +131,7 @@ func (g partMetrics) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n uint64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n))
 	}
+	out <- prometheus.MustNewConstMetric(described.info, prometheus.GaugeValue, 1, string(g.parts.opts.Site), g.parts.opts.Version)
 	j := g.parts.journal.Stats()
 	send(described.depth, float64(j.Depth))
 	send(described.bytes, float64(j.Bytes))
@@ -116,13 +141,21 @@ func (g partMetrics) Collect(out chan<- prometheus.Metric) {
 	send(described.link, flag(g.parts.link.Up()))
 	send(described.full, flag(g.parts.disk.Problem() != ""))
 	send(described.unsynced, flag(g.parts.opts.Unsynced()))
+	send(described.closed, flag(g.parts.site.Closed() != ""))
 	if m, ok := g.parts.desired.Current(); ok {
 		send(described.epoch, float64(m.Position.Epoch))
 		send(described.generation, float64(m.Position.Generation))
 		send(described.checked, flag(g.parts.desired.Checked()))
 	}
 	if g.parts.cache != nil {
-		send(described.cached, float64(g.parts.cache.Size()))
+		c := g.parts.cache.Stats()
+		send(described.cached, float64(c.Bytes))
+		send(described.cacheLimit, float64(c.MaxBytes))
+		for result, n := range map[string]uint64{"hit": c.Hits, "miss": c.Misses, "failed": c.Failed} {
+			out <- prometheus.MustNewConstMetric(described.cacheRequests, prometheus.CounterValue, float64(n), result)
+		}
+		count(described.cacheFetched, uint64(c.Fetched))
+		count(described.cacheEvicted, uint64(c.Evicted))
 	}
 	if list := g.parts.revocations; list != nil {
 		send(described.list, float64(list.Number()))

@@ -57,8 +57,8 @@ func New(o Options) *Server {
 	}
 	mux.Handle("GET /metrics", o.Metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, map[string]string{"status": "ok"}) })
-	// An LO is ready without the CO: its site depends on it while the link is down. It also
-	// serves what it has where it can store nothing: nobody would be helped if it was replaced.
+	// An LO is ready without the CO: its site depends on it while the link is down. It is also
+	// ready while it can store nothing, and serves what it has: to replace it would not help.
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if o.Problem == nil || o.Problem() == "" {
 			s.answer(w, map[string]string{"status": "ready"})

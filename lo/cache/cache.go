@@ -24,6 +24,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
@@ -73,6 +74,24 @@ type Cache struct {
 	downloads map[protocol.Digest]*download
 	running   sync.WaitGroup
 	size      int64 // bytes of all blobs
+
+	counts counts
+}
+
+// counts are of this run.
+type counts struct {
+	hits, misses, failed atomic.Uint64
+	fetched, evicted     atomic.Int64 // bytes
+}
+
+// Stats are how the cache is, and what it did in this run.
+type Stats struct {
+	// Bytes are those of the blobs that it holds, and MaxBytes the most that it may.
+	Bytes, MaxBytes int64
+	// Hits are requests for what it held, Misses those that it asked a registry for, and Failed those that it could not answer.
+	Hits, Misses, Failed uint64
+	// Fetched are the bytes that came from registries, and Evicted those of blobs that were removed to make room.
+	Fetched, Evicted int64
 }
 
 // New opens the cache in o.Dir.
@@ -141,11 +160,14 @@ func (c *Cache) Close() error {
 	return nil
 }
 
-// Size returns how many bytes the cache holds.
-func (c *Cache) Size() int64 {
+// Stats returns how the cache is.
+func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.size
+	return Stats{
+		Bytes: c.size, MaxBytes: c.opts.MaxBytes, Hits: c.counts.hits.Load(), Misses: c.counts.misses.Load(), Failed: c.counts.failed.Load(),
+		Fetched: c.counts.fetched.Load(), Evicted: c.counts.evicted.Load(),
+	}
 }
 
 // errAway is an upstream that does not answer.
@@ -153,4 +175,4 @@ func errAway(base string, err error) error {
 	return protocol.Errorf(protocol.Unavailable, "the registry %s is not reachable, and the site does not hold this: %w", base, err)
 }
 
-var errNoSpace = errors.New("no space left for images at the site")
+var errNoSpace = errors.New("no space left for images at the site's local orchestrator")

@@ -240,8 +240,8 @@ func TestResumesOverARestart(t *testing.T) {
 	}
 }
 
-// abandon breaks a download after so many bytes and stops the cache while its
-// upstream is away. Who asked for it sees its beginning, and never a whole answer.
+// abandon breaks a download after so many bytes and stops the cache while its upstream is away. Its
+// client sees its beginning, and never a whole answer.
 func abandon(t *testing.T, dir string, u *upstream, d protocol.Digest, after, max int64) {
 	t.Helper()
 	c, err := New(Options{Dir: dir, Default: u.URL, Client: client(), MaxBytes: max})
@@ -307,8 +307,8 @@ func TestEvictsTheOldest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if c.Size() > 2500 {
-		t.Errorf("%d bytes kept, the limit is 2500", c.Size())
+	if c.Stats().Bytes > 2500 {
+		t.Errorf("%d bytes kept, the limit is 2500", c.Stats().Bytes)
 	}
 	if c.has(digests[0]) || !c.has(digests[3]) {
 		t.Error("the oldest was kept, or the newest was not")

@@ -58,8 +58,8 @@ func serve(t *testing.T, u *upstream, o Options) (*Cache, *httptest.Server) {
 	return c, s
 }
 
-// TestDamagedBlob damages what the cache holds: nobody gets it whole, it is reported once,
-// and got again from the registry.
+// TestDamagedBlob damages what the cache holds: no client gets it whole, it is reported once, and
+// got again from the registry.
 func TestDamagedBlob(t *testing.T) {
 	t.Parallel()
 	small, large := noise(100_000), noise(maxManifest+100_000)
@@ -104,8 +104,8 @@ func TestDamagedBlob(t *testing.T) {
 			if resp, got := get(t, s, path, one.header...); resp.StatusCode >= 300 || !bytes.Equal(got, want) {
 				t.Errorf("the next answer: %s, %d bytes", resp.Status, len(got))
 			}
-			if c.Size() != int64(len(one.body)) {
-				t.Errorf("the cache holds %d bytes, want %d", c.Size(), len(one.body))
+			if c.Stats().Bytes != int64(len(one.body)) {
+				t.Errorf("the cache holds %d bytes, want %d", c.Stats().Bytes, len(one.body))
 			}
 			if roles := said.roles(); roles != nil {
 				t.Errorf("reported %q again", roles)
@@ -207,15 +207,15 @@ func TestLeavesRoom(t *testing.T) {
 	if c.has(digests[0]) || !c.has(digests[4]) {
 		t.Error("the oldest was kept, or the newest was not")
 	}
-	held := c.Size()
+	held := c.Stats().Bytes
 	resp, body := get(t, s, "/v2/app/blobs/"+string(u.add("app", noise(80_000))))
 	if resp.StatusCode == http.StatusOK {
 		t.Errorf("a blob for which there is no room: %s, %d bytes", resp.Status, len(body))
-	} else if !bytes.Contains(body, []byte("must stay free")) {
+	} else if !bytes.Contains(body, []byte("must stay free")) || !bytes.Contains(body, []byte(`"code":"NO_SPACE"`)) {
 		t.Errorf("the refusal does not say why: %s", body)
 	}
-	if c.Size() != held {
-		t.Errorf("a blob for which there is no room removed %d bytes of others", held-c.Size())
+	if c.Stats().Bytes != held {
+		t.Errorf("a blob for which there is no room removed %d bytes of others", held-c.Stats().Bytes)
 	}
 	spare = 0
 	if resp, _ := get(t, s, "/v2/app/blobs/"+string(u.add("app", noise(80_000)))); resp.StatusCode != http.StatusOK {

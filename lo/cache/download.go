@@ -47,7 +47,7 @@ func newDownload(d protocol.Digest, from source) *download {
 	return &download{digest: d, from: from, done: make(chan struct{}), sum: sha256.New()}
 }
 
-// set changes the download and notifies those who wait.
+// set changes the download and notifies the waiting goroutines.
 func (dl *download) set(change func()) {
 	dl.mu.Lock()
 	defer dl.mu.Unlock()
@@ -91,7 +91,7 @@ func (dl *download) restart(f disk.File) error {
 	return f.Truncate(0)
 }
 
-// missing is how many bytes are to come, as far as that is known.
+// missing is how many bytes are still to come, as far as that is known.
 func (dl *download) missing() int64 {
 	dl.mu.Lock()
 	defer dl.mu.Unlock()

@@ -155,7 +155,9 @@ func (c *Cache) attempt(ctx context.Context, dl *download, f disk.File) (string,
 	}
 	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing arrived for %s", silence)) })
 	defer watch.Stop()
-	if _, err := io.Copy(c.writer(dl, f), watchedReader{resp.Body, watch}); err != nil {
+	n, err := io.Copy(c.writer(dl, f), watchedReader{resp.Body, watch})
+	c.counts.fetched.Add(n)
+	if err != nil {
 		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, errNoSpace) {
 			_ = c.opts.Disk.Remove(c.partialPath(dl.digest))
 			return "", noSpace("store blob", err)
@@ -262,7 +264,7 @@ func noSpace(what string, err error) error {
 		return err
 	}
 	if errors.Is(err, syscall.ENOSPC) {
-		return protocol.Errorf(protocol.Unavailable, "%s: %w", what, errors.Join(errNoSpace, err))
+		return protocol.Errorf(protocol.Unavailable, "%s: %w: %w: free some space on its disk, or enlarge it", what, errNoSpace, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -46,6 +46,11 @@ func (c *Cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	from := source{base: c.upstream(ns), path: m[1] + "/" + m[2] + "/" + m[3]}
 	digest, err := protocol.ParseDigest(m[3])
+	count := &c.counts.misses
+	if err == nil && c.has(digest) {
+		count = &c.counts.hits
+	}
+	defer func() { count.Add(1) }()
 	switch {
 	case err == nil && m[2] == "blobs":
 		var served bool
@@ -58,6 +63,7 @@ func (c *Cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		digest, err = c.resolve(r.Context(), ns, from)
 	}
 	if err != nil {
+		count = &c.counts.failed
 		c.fail(w, r, m[2], err)
 		return
 	}
@@ -69,6 +75,7 @@ func (c *Cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
+		count = &c.counts.failed
 		c.fail(w, r, m[2], err)
 	}
 }
@@ -180,6 +187,7 @@ func (c *Cache) pullTag(ctx context.Context, from source) (protocol.Digest, erro
 	if len(body) > maxManifest {
 		return "", protocol.Errorf(protocol.Invalid, "the manifest %s is larger than %d bytes", from.path, maxManifest)
 	}
+	c.counts.fetched.Add(int64(len(body)))
 	digest := protocol.DigestOf(body)
 	if c.has(digest) {
 		return digest, nil
@@ -212,7 +220,7 @@ func (c *Cache) fail(w http.ResponseWriter, r *http.Request, what string, err er
 	case kind == protocol.Invalid:
 		status, code = http.StatusUnprocessableEntity, "MANIFEST_INVALID"
 	case errors.Is(err, errNoSpace):
-		status = http.StatusInsufficientStorage
+		status, code = http.StatusInsufficientStorage, "NO_SPACE" // one of its own: the specification has none
 	}
 	c.log.WarnContext(r.Context(), "image not served", "path", r.URL.Path, "status", status, "err", err)
 	refuse(w, status, code, err.Error())

@@ -120,9 +120,9 @@ func (c *Cache) added(d protocol.Digest) error {
 	return c.evict(d, func() (bool, error) { return c.size <= c.opts.MaxBytes, nil })
 }
 
-// evict removes blobs until enough says so, but for one that stays: first those that nothing
-// at the site needs, and of both those that were not used for the longest. The caller holds
-// mu.
+// evict removes blobs until enough reports true, except for the one that stays: first those that
+// nothing at the site needs, then the others, in both groups the least recently used first. The
+// caller holds mu.
 func (c *Cache) evict(stays protocol.Digest, enough func() (bool, error)) error {
 	if done, err := enough(); done || err != nil {
 		return err
@@ -143,6 +143,7 @@ func (c *Cache) evict(stays protocol.Digest, enough func() (bool, error)) error 
 		if err := c.drop(b); err != nil {
 			return fmt.Errorf("remove old blob: %w", err)
 		}
+		c.counts.evicted.Add(b.Size())
 		c.log.Info("image blob evicted", "digest", "sha256:"+b.Name(), "bytes", b.Size())
 		if done, err := enough(); done || err != nil {
 			return err

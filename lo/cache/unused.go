@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// keepUnused is how long a blob is kept after its last use that nothing needs: an image
-	// of the version before, or one that a node pulls for somebody else.
+	// keepUnused is how long a blob that nothing needs is kept after its last use: an image of the
+	// version before, or one that a node pulls for another program.
 	keepUnused = 7 * 24 * time.Hour
 	// reclaimEvery is how often is looked for blobs that nothing needs.
 	reclaimEvery = time.Hour
@@ -38,8 +38,8 @@ func (c *Cache) Run(ctx context.Context) {
 	}
 }
 
-// reclaim removes the blobs that nothing needs and nobody used for keepUnused. Where it is
-// not known what the site needs it removes nothing.
+// reclaim removes the blobs that nothing needs and that were not used for keepUnused. If it is
+// unknown what the site needs, it removes nothing.
 func (c *Cache) reclaim(now time.Time) error {
 	needed, known := c.needed()
 	if !known {

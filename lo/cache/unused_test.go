@@ -72,13 +72,13 @@ func TestReclaims(t *testing.T) {
 		t.Error("an image is removed though it is not known what the site needs")
 	}
 	known = true
-	before := c.Size()
+	before := c.Stats().Bytes
 	must(t, c.reclaim(late))
 	if held(t, c, old) != 4 || held(t, c, recent) != 0 {
 		t.Errorf("%d of 4 blobs are left of what the site needs, %d of what it does not", held(t, c, old), held(t, c, recent))
 	}
-	if c.Size() >= before {
-		t.Errorf("it counts %d bytes, was %d", c.Size(), before)
+	if c.Stats().Bytes >= before {
+		t.Errorf("it counts %d bytes, was %d", c.Stats().Bytes, before)
 	}
 	if names, err := c.opts.Disk.List("/images/types"); err != nil || len(names) != 4 {
 		t.Errorf("%d media types are left, want those of the 4 blobs: %v", len(names), err)
@@ -118,7 +118,7 @@ func TestEvictsWhatNothingNeeds(t *testing.T) {
 			must(t, d.Chtimes(c.blobPath(digest), time.Unix(int64(i+1), 0)))
 		}
 	}
-	c.opts.MaxBytes = c.Size() - 1
+	c.opts.MaxBytes = c.Stats().Bytes - 1
 	c.mu.Lock()
 	err := c.evict("", func() (bool, error) { return c.size <= c.opts.MaxBytes, nil })
 	c.mu.Unlock()

@@ -95,7 +95,7 @@ func (w *Watch) flush(ctx context.Context) {
 	}
 	w.mu.Unlock()
 	if len(changed) > most {
-		w.send(ctx, protocol.ClientsChanged, protocol.ClientReport{Changes: uint32(len(changed)), Came: came, Left: left})
+		w.send(ctx, protocol.ClientsChanged, protocol.ClientReport{Changes: uint32(len(changed)), Connected: came, Disconnected: left})
 		return
 	}
 	for _, client := range slices.Sorted(maps.Keys(changed)) {

@@ -18,7 +18,7 @@ func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
 		w := New(func(_ context.Context, kind protocol.EventKind, m protocol.ClientReport) error {
-			got = append(got, fmt.Sprintf("%s %s %s %q %d +%d -%d", kind, m.Client, m.User, m.Reason, m.Changes, m.Came, m.Left))
+			got = append(got, fmt.Sprintf("%s %s %s %q %d +%d -%d", kind, m.Client, m.User, m.Reason, m.Changes, m.Connected, m.Disconnected))
 			return nil
 		}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())

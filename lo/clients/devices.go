@@ -13,6 +13,7 @@ import (
 
 // A Broker is that of a site.
 type Broker interface {
+	// Clients returns the connected clients.
 	Clients() []access.ClientInfo
 	// DisconnectOf disconnects a client of an identity, and ends its session on demand; NotFound
 	// where there is none.

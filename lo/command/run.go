@@ -39,22 +39,30 @@ func (s *Service) turn(ctx context.Context) time.Duration {
 		if !ok {
 			break
 		}
-		err := s.take(ctx, one)
+		err := s.handle(ctx, one)
 		if errors.Is(err, errNoNodeYet) {
 			unresolved = append(unresolved, one)
 			most = patience
 			continue
 		}
 		if err != nil {
-			s.log.WarnContext(ctx, "command not taken yet, trying again", "command_id", string(one.id), "err", err)
+			s.log.WarnContext(ctx, "command not handled yet, trying again", "command_id", string(one.id), "err", err)
 			s.later(append(unresolved, one)...)
 			return patience
 		}
 	}
 	s.later(unresolved...)
+	timed := s.o.Timed != nil && s.o.Timed()
 	s.mu.Lock()
+	s.site.Timed = timed
 	d := s.site.Decide(s.o.SinceBoot())
+	learnt := s.learnt && s.o.Learnt != nil
+	answer, _ := s.site.Clock.Answer(s.o.Boot)
+	s.learnt = false
 	s.mu.Unlock()
+	if learnt {
+		s.o.Learnt(answer)
+	}
 	next := min(d.Next, most)
 	if d.Ask {
 		next = min(next, s.ask(ctx))
@@ -89,12 +97,12 @@ func (s *Service) later(list ...offer) {
 	s.offers = append(list, arrived...)
 }
 
-// take takes a command, or takes it back. An error means that the message is to be looked at again.
-func (s *Service) take(ctx context.Context, o offer) error {
+// handle accepts a command, or cancels it. An error means that the message is to be looked at again.
+func (s *Service) handle(ctx context.Context, o offer) error {
 	s.mu.Lock()
 	if len(o.payload) == 0 {
-		if s.site.Withdraw(o.id) {
-			s.log.InfoContext(ctx, "command is taken back", "command_id", string(o.id))
+		if s.site.Cancel(o.id) {
+			s.log.InfoContext(ctx, "command is cancelled", "command_id", string(o.id))
 		}
 		s.mu.Unlock()
 		return nil
@@ -115,11 +123,11 @@ func (s *Service) take(ctx context.Context, o offer) error {
 	case c.ID != o.id:
 		return s.refuse(ctx, o.id, wire.BadSignature, string(sign.Mismatch)+": what is signed is command "+string(c.ID))
 	case held:
-		if err := s.taken(ctx, record.Taken()); err != nil || !ended {
+		if err := s.reportReceived(ctx, record.Received()); err != nil || !ended {
 			return err
 		}
 		s.mu.Lock()
-		s.site.ReportAgain(c.ID)
+		s.site.Resend(c.ID)
 		s.mu.Unlock()
 		return nil
 	case open >= members.MaxOpen:
@@ -131,7 +139,7 @@ func (s *Service) take(ctx context.Context, o offer) error {
 func (s *Service) refuse(ctx context.Context, id wire.ID, code wire.Code, message string) error {
 	s.metrics.refused.WithLabelValues(code.Label()).Inc()
 	s.log.WarnContext(ctx, "command refused", "command_id", string(id), "code", string(code), "message", message)
-	return s.taken(ctx, wire.Taken{V: protocol.Version, ID: id, Code: code, Message: message})
+	return s.reportReceived(ctx, wire.Received{V: protocol.Version, ID: id, Code: code, Message: message})
 }
 
 // accept writes down a command that is new, and reports it.
@@ -150,8 +158,8 @@ func (s *Service) accept(ctx context.Context, c *wire.Command, envelope []byte) 
 	full := s.site.Crowded(record.Nodes)
 	s.site.Add(record, s.o.SinceBoot())
 	s.mu.Unlock()
-	s.log.InfoContext(ctx, "command taken", "command_id", string(c.ID), "kind", string(c.Kind), "nodes", len(record.Nodes), "code", string(record.Code), "actor", c.Actor)
-	if err := s.taken(ctx, record.Taken()); err != nil { // it is taken anew
+	s.log.InfoContext(ctx, "command received", "command_id", string(c.ID), "kind", string(c.Kind), "nodes", len(record.Nodes), "code", string(record.Code), "actor", c.Actor)
+	if err := s.reportReceived(ctx, record.Received()); err != nil { // it is received anew
 		if err := s.o.Store.Remove(c.ID); err != nil {
 			return err
 		}
@@ -213,7 +221,7 @@ func (s *Service) perform(ctx context.Context, d members.Decision) error {
 			return err
 		}
 	}
-	if err := s.reportAgain(ctx, d.Again); err != nil {
+	if err := s.resend(ctx, d.Again); err != nil {
 		s.undone(d, len(d.Publish))
 		return err
 	}
@@ -249,7 +257,7 @@ func (s *Service) executeAll(ctx context.Context, list []members.Execution) erro
 func (s *Service) execute(ctx context.Context, x members.Execution) (wire.Result, error) {
 	r := wire.Result{V: protocol.Version, ID: x.ID, Node: x.Node}
 	s.mu.Lock()
-	c, _, err := s.reader.Read(x.Envelope) // whoever signed it may not count any more
+	c, _, err := s.reader.Read(x.Envelope) // its signing key may be revoked by now
 	s.mu.Unlock()
 	if err != nil {
 		r.State, r.Code, r.Message = wire.Refused, wire.BadSignature, err.Error()
@@ -279,12 +287,12 @@ func (s *Service) undone(d members.Decision, published int) {
 		s.site.Unpublished(p)
 	}
 	for _, r := range d.Again {
-		s.site.ReportAgain(r.ID)
+		s.site.Resend(r.ID)
 	}
 }
 
-// reportAgain reports results once more.
-func (s *Service) reportAgain(ctx context.Context, list []members.Reported) error {
+// resend reports results once more.
+func (s *Service) resend(ctx context.Context, list []members.Reported) error {
 	for len(list) > 0 {
 		id, n := list[0].ID, 0
 		var at []members.Where

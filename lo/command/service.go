@@ -1,8 +1,8 @@
-// Package command is the LO's part in commands: it takes those of the CO, writes down which nodes are meant, publishes each to them as
+// Package command is the LO's part in commands: it receives those of the CO, writes down which nodes are meant, publishes each to them as
 // long as its deadline has not passed, and reports what they answer. docs/adr/0011-commands.md says why.
 //
-// What becomes of a command is decided in package members. Each change is durable before anything follows from it: the record of a command
-// before its nodes get it, the result of a node before the broker acknowledges it.
+// Package members decides the steps of a command. Each change is durable before it has an effect: the record of a command before its nodes
+// get it, the result of a node before the broker acknowledges it.
 package command
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
 	wire "github.com/colonyfleet/colony/protocol/command"
+	"github.com/colonyfleet/colony/protocol/command/cotime"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -30,25 +31,36 @@ const maxOffers = 1024
 
 // A Store keeps what must survive a crash. What Create and Append write is durable when they return nil.
 type Store interface {
+	// Create writes down a command. It is durable when it returns nil.
 	Create(r *members.Record) error
+	// Append writes down results of one command, and returns where they are. They are durable when it returns nil.
 	Append(id wire.ID, results []wire.Result) ([]members.Where, error)
+	// Read returns the results that are at those positions of one command.
 	Read(id wire.ID, at []members.Where) ([]wire.Result, error)
+	// Release closes the log of a command that has ended, until it is needed again.
 	Release(id wire.ID) error
+	// Remove forgets a command durably.
 	Remove(id wire.ID) error
 }
 
 // A Live carries what commands send live, see package live.
 type Live interface {
+	// Frame forwards an encoded Frame of a node. If its command is not followed, the frame is
+	// dropped.
 	Frame(node protocol.NodeID, id wire.ID, payload []byte) error
+	// Credit handles an encoded Credit of the CO for a command.
 	Credit(id wire.ID, payload []byte) error
+	// Input forwards an encoded Segment of the CO. If there is no room for it, the Segment is dropped; the CO sends
+	// it again.
 	Input(id wire.ID, payload []byte) error
+	// Began says that a node has begun a command: it needs the credit that there is.
 	Began(id wire.ID)
 }
 
 // Options of a Service. All must be given, but for Root, SinceBoot, Now, Random and Registerer.
 type Options struct {
 	Site protocol.SiteID
-	// Root is the root key of the fleet's key sets. Nil: who signed a command is not checked.
+	// Root is the root key of the fleet's key sets. Nil: signatures of commands are not checked.
 	Root  ed25519.PublicKey
 	Store Store
 	// Journal writes events for the CO. They are on disk when it returns nil.
@@ -63,11 +75,18 @@ type Options struct {
 	// be called once more for one that was carried out. An error of kind NotFound says that there is no such node, another
 	// that it is to be tried again.
 	Execute func(ctx context.Context, c *wire.Command, node protocol.NodeID) (string, error)
+	// Timed reports whether the time of the CO is needed all the time. Nil: it is not.
+	Timed func() bool
+	// Learnt takes each answer of the CO to what time it is there. Nil: the answers are not reported.
+	Learnt func(cotime.Answer)
+	// Known is an answer of an earlier run. Boot names the boot of the machine.
+	Known cotime.Answer
+	Boot  string
 	// Live carries what is live.
 	Live Live
 	// Send sends a message to the CO, with QoS 0.
 	Send func(ctx context.Context, name string, payload []byte) error
-	// SinceBoot is the clock that nobody can set, see hostclock.SinceBoot.
+	// SinceBoot is a clock that cannot be set, see hostclock.SinceBoot.
 	SinceBoot func() time.Duration
 	// Now is what the LO takes for the time of day; events are stamped with it.
 	Now    func() time.Time
@@ -101,6 +120,7 @@ type Service struct {
 	up     bool
 	asks   retry.Backoff
 	askAt  time.Duration // not before
+	learnt bool          // the CO has answered what time it is, and Learnt has not been called
 }
 
 // write is results that wait to be written.
@@ -120,6 +140,7 @@ func New(o Options) (*Service, error) {
 		o: o, log: o.Logger.With("component", "commands"), due: notify.New(), began: time.Now(), site: members.New(), reader: reader,
 		asks: retry.Backoff{Policy: retry.Policy{Min: 2 * time.Second, Max: 30 * time.Second, Jitter: 0.2}, Rand: o.Random.Rand("time-ask")},
 	}
+	s.site.Clock.Restore(o.Known, o.Boot)
 	s.metrics = newMetrics(s.count)
 	return s, s.metrics.register(o.Registerer)
 }
@@ -143,6 +164,22 @@ func (s *Service) COTime() int64 {
 	latest, _ := s.site.Clock.Latest(s.o.SinceBoot())
 	return latest
 }
+
+// Time returns the best estimate of the time of the CO, in milliseconds since 1970, and how long ago it was asked for; 0: it is not known.
+func (s *Service) Time() (millis int64, age time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.o.SinceBoot()
+	millis, known := s.site.Clock.Now(now)
+	if !known {
+		return 0, 0
+	}
+	age, _ = s.site.Clock.Age(now)
+	return millis, age
+}
+
+// Look has the service look at what it needs anew, as Timed may have changed.
+func (s *Service) Look() { s.due.Notify() }
 
 // count is for the metrics.
 func (s *Service) count() (held, open int, age time.Duration, known bool) {
@@ -177,8 +214,8 @@ func (s *Service) Open(id wire.ID, most int) []protocol.NodeID {
 	return s.site.Open(id, most)
 }
 
-// Take takes a message of the CO about commands. It does not wait.
-func (s *Service) Take(t topic.Topic, payload []byte) error {
+// Handle handles a message of the CO about commands. It does not wait.
+func (s *Service) Handle(t topic.Topic, payload []byte) error {
 	switch t.Kind { //nolint:exhaustive // the others follow
 	case topic.SiteCredit:
 		return s.o.Live.Credit(wire.ID(t.Tail), payload)
@@ -195,6 +232,7 @@ func (s *Service) Take(t topic.Topic, payload []byte) error {
 		}
 		if s.site.Clock.Learn(m) {
 			s.asks.Reset()
+			s.learnt = true
 		}
 		return nil
 	}
@@ -363,13 +401,13 @@ func (s *Service) report(ctx context.Context, results []wire.Result) error {
 	return err
 }
 
-// taken reports that the site has a command, or refuses it.
-func (s *Service) taken(ctx context.Context, t wire.Taken) error {
+// reportReceived reports that the site has a command, or refuses it.
+func (s *Service) reportReceived(ctx context.Context, t wire.Received) error {
 	_, err := s.o.Journal(ctx, []nodes.Fact{{Key: "command/" + string(t.ID), Event: protocol.Event{
-		UnixMillis: s.o.Now().UnixMilli(), Kind: protocol.CommandTaken, Body: protocol.Marshal(&t),
+		UnixMillis: s.o.Now().UnixMilli(), Kind: protocol.CommandReceived, Body: protocol.Marshal(&t),
 	}}})
 	if err != nil {
-		return fmt.Errorf("report that command %s was taken: %w", t.ID, err)
+		return fmt.Errorf("report that command %s was received: %w", t.ID, err)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ type plant struct {
 	retained  map[string]int
 	published int
 	results   map[protocol.NodeID][]wire.Result // events of one command
-	taken     []wire.Taken
+	received  []wire.Received
 	asks      []wire.TimeAsk
 	full      bool // the journal
 	executed  []string
@@ -113,12 +113,12 @@ func (p *plant) journal(_ context.Context, facts []nodes.Fact) (uint64, error) {
 	}
 	for _, f := range facts {
 		switch f.Event.Kind { //nolint:exhaustive // the others are not about commands
-		case protocol.CommandTaken:
-			var m wire.Taken
+		case protocol.CommandReceived:
+			var m wire.Received
 			if err := wire.Unmarshal(f.Event.Body, &m); err != nil {
 				p.t.Error(err)
 			}
-			p.taken = append(p.taken, m)
+			p.received = append(p.received, m)
 		case protocol.CommandResult:
 			var m wire.Result
 			if err := wire.Unmarshal(f.Event.Body, &m); err != nil || m.Node != f.Event.Node {
@@ -179,7 +179,7 @@ func (p *plant) answer(at int64) {
 	p.mu.Lock()
 	m := wire.Time{V: 1, Nonce: p.asks[len(p.asks)-1].Nonce, UnixMillis: at}
 	p.mu.Unlock()
-	if err := p.s.Take(topic.Topic{Kind: topic.SiteTime}, protocol.Marshal(&m)); err != nil {
+	if err := p.s.Handle(topic.Topic{Kind: topic.SiteTime}, protocol.Marshal(&m)); err != nil {
 		p.t.Fatal(err)
 	}
 	synctest.Wait()
@@ -192,12 +192,12 @@ func (p *plant) arrive(id wire.ID) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.take(id, protocol.Marshal(&wire.Envelope{V: 1, Statement: statement, KeySet: p.co.KeySet}))
+	p.handle(id, protocol.Marshal(&wire.Envelope{V: 1, Statement: statement, KeySet: p.co.KeySet}))
 }
 
-func (p *plant) take(id wire.ID, payload []byte) {
+func (p *plant) handle(id wire.ID, payload []byte) {
 	p.t.Helper()
-	if err := p.s.Take(topic.Topic{Kind: topic.SiteCommand, Tail: string(id)}, payload); err != nil {
+	if err := p.s.Handle(topic.Topic{Kind: topic.SiteCommand, Tail: string(id)}, payload); err != nil {
 		p.t.Fatal(err)
 	}
 	synctest.Wait()
@@ -216,8 +216,8 @@ func TestTenThousandNodes(t *testing.T) {
 		p := newPlant(t, count)
 		defer func() { p.stop() }()
 		p.arrive(anID)
-		if len(p.taken) != 1 || p.taken[0].Nodes != count || p.published != 0 {
-			t.Fatalf("taken %+v, %d published before the time is known", p.taken, p.published)
+		if len(p.received) != 1 || p.received[0].Nodes != count || p.published != 0 {
+			t.Fatalf("received %+v, %d published before the time is known", p.received, p.published)
 		}
 		p.answer(t0)
 		time.Sleep(11 * time.Second) // a thousand a second
@@ -255,8 +255,8 @@ func TestTenThousandNodes(t *testing.T) {
 		p.arrive(anID)
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		if len(p.taken) != 2 || len(p.results[node(count-1)]) != 2 || p.published != 2*count {
-			t.Errorf("%d taken, %d events of the last node, %d published", len(p.taken), len(p.results[node(count-1)]), p.published)
+		if len(p.received) != 2 || len(p.results[node(count-1)]) != 2 || p.published != 2*count {
+			t.Errorf("%d received, %d events of the last node, %d published", len(p.received), len(p.results[node(count-1)]), p.published)
 		}
 	})
 }
@@ -269,14 +269,14 @@ func TestFaults(t *testing.T) {
 		defer func() { p.stop() }()
 		p.fill(true)
 		p.arrive(anID)
-		if len(p.taken) != 0 {
-			t.Error("taken without a journal")
+		if len(p.received) != 0 {
+			t.Error("received without a journal")
 		}
 		p.fill(false)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if len(p.taken) != 1 {
-			t.Fatalf("taken %+v after the journal has room", p.taken)
+		if len(p.received) != 1 {
+			t.Fatalf("received %+v after the journal has room", p.received)
 		}
 		p.answer(t0)
 		p.fill(true)
@@ -300,7 +300,7 @@ func TestFaults(t *testing.T) {
 		if len(p.results[node(0)]) != 1 {
 			t.Errorf("%d events", len(p.results[node(0)]))
 		}
-		// One that nobody sent, or is of no member, is left out.
+		// One that was not sent, or is of no member, is left out.
 		for _, n := range []protocol.NodeID{"stranger", node(0)} {
 			if err := p.report(n, wire.Done); err != nil {
 				t.Error(err)
@@ -309,10 +309,10 @@ func TestFaults(t *testing.T) {
 		if len(p.results[node(0)]) != 1 || len(p.results["stranger"]) != 0 {
 			t.Error("events of what is not news")
 		}
-		p.take(others, nil) // nothing is taken back
-		p.take(anID, nil)
-		if r := p.results[node(1)]; len(r) != 1 || r[0].Code != wire.Withdrawn || !r[0].ByLO {
-			t.Errorf("taken back: %+v", r)
+		p.handle(others, nil) // nothing is cancelled
+		p.handle(anID, nil)
+		if r := p.results[node(1)]; len(r) != 1 || r[0].Code != wire.Cancelled || !r[0].ByLO {
+			t.Errorf("cancelled: %+v", r)
 		}
 		if err := p.report(node(1), wire.Done); err != nil || len(p.results[node(1)]) != 2 {
 			t.Errorf("the node had done it: %v, %+v", err, p.results[node(1)])
@@ -332,7 +332,7 @@ func TestNodeAway(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.take(id, protocol.Marshal(&wire.Envelope{V: 1, Statement: statement, KeySet: p.co.KeySet}))
+			p.handle(id, protocol.Marshal(&wire.Envelope{V: 1, Statement: statement, KeySet: p.co.KeySet}))
 		}
 		send(1, node(0))
 		p.answer(t0)
@@ -349,8 +349,8 @@ func TestNodeAway(t *testing.T) {
 			t.Errorf("for the node that is away: %+v, want that it is refused", r)
 		}
 		name := topic.ForNodeCommand(topic.NodeCommand, "plant", node(1), fmt.Sprintf("%032x", 1000))
-		if last := p.taken[len(p.taken)-1]; last.Code != "" || p.retained[name] == 0 {
-			t.Errorf("taken as %+v, and not published to the other node", last)
+		if last := p.received[len(p.received)-1]; last.Code != "" || p.retained[name] == 0 {
+			t.Errorf("received as %+v, and not published to the other node", last)
 		}
 	})
 }
@@ -369,7 +369,7 @@ func TestOwnKinds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.take(id, protocol.Marshal(&wire.Envelope{V: 1, Statement: statement, KeySet: p.co.KeySet}))
+			p.handle(id, protocol.Marshal(&wire.Envelope{V: 1, Statement: statement, KeySet: p.co.KeySet}))
 		}
 		last := func() wire.Result {
 			t.Helper()

@@ -81,6 +81,9 @@ func (s *Site) acceptPresence(ctx context.Context, id protocol.NodeID, p protoco
 	}
 	n.willUnsaved = n.willUnsaved && out.Stale
 	n.seen = n.seen || p.Online
+	if !rec.Online() {
+		s.metrics.Left(id)
+	}
 	if len(out.Facts) > 0 {
 		s.log.InfoContext(ctx, "node presence changed", "node_id", id, "online", p.Online, "agent_version", p.Version)
 	}
@@ -100,7 +103,7 @@ func (s *Site) acceptInventory(ctx context.Context, id protocol.NodeID, inv prot
 		s.reconcileAll()
 	}
 	for _, file := range out.Damaged {
-		s.metrics.damaged.WithLabelValues("node").Inc()
+		s.metrics.Damaged.WithLabelValues("node").Inc()
 		s.log.ErrorContext(ctx, "state of a node was damaged; it counts as not held", "node_id", id, "state", file)
 	}
 	return nil
@@ -142,7 +145,7 @@ func (s *Site) acceptNodeReport(ctx context.Context, m protocol.NodeReport, now 
 func (s *Site) acceptReport(ctx context.Context, m protocol.DeploymentStatus, now time.Time) error {
 	n := s.lock(m.Node)
 	defer n.mu.Unlock()
-	from := n.rec.State(m.Deployment)
+	from, phase := n.rec.State(m.Deployment), n.rec.Phase(m.Deployment)
 	rec := n.rec.Clone()
 	out := rec.ApplyReport(m, now)
 	if err := s.commitAccepted(ctx, n, rec, out.Facts, out.Changed && !out.Reported); err != nil {
@@ -151,7 +154,8 @@ func (s *Site) acceptReport(ctx context.Context, m protocol.DeploymentStatus, no
 	if out.Changed && out.Reported && n.firstUnsaved == 0 {
 		n.firstUnsaved = n.rec.JournalSeq - uint64(len(out.Facts)) + 1
 	}
-	s.metrics.reports.WithLabelValues(outcome(out)).Inc()
+	s.metrics.Reports.WithLabelValues(outcome(out)).Inc()
+	s.metrics.Answered(m)
 	switch {
 	case out.Anomaly:
 		s.log.WarnContext(ctx, "report does not fit the lifecycle; the co receives it as an anomaly", "node_id", m.Node, "deployment_id", m.Deployment,
@@ -162,15 +166,15 @@ func (s *Site) acceptReport(ctx context.Context, m protocol.DeploymentStatus, no
 	switch {
 	case out.Changed && m.State == lifecycle.Deleted:
 		s.reconcileAll() // what it has taken of the node is free for others
-	case out.Changed:
+	case out.Changed, rec.Phase(m.Deployment) != phase:
 		s.reconcileNode(m.Node)
 	}
 	return nil
 }
 
-// commitAccepted is commit for what a message changed. When the journal has the events and
-// the record could not be stored, the Loop stores it as soon as the disk accepts it, and
-// decides upon it: a repetition of the message changes nothing any more.
+// commitAccepted is commit for what a message changed. When the journal has the events and the
+// record could not be stored, the Loop stores it as soon as the disk accepts it, and then decides:
+// a repetition of the message changes nothing.
 func (s *Site) commitAccepted(ctx context.Context, n *node, rec *nodes.Record, facts []nodes.Fact, save bool) error {
 	err := s.commit(ctx, n, rec, facts, save)
 	if err != nil && n.unsaved {

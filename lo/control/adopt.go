@@ -40,7 +40,7 @@ func (a *Adopter) Offer(ctx context.Context, payload []byte) error {
 		return err
 	}
 	a.site.log.ErrorContext(ctx, "desired state refused; the one before stays in force", "err", err)
-	a.site.metrics.refused.WithLabelValues(cmp.Or(string(sign.ReasonOf(err)), string(protocol.KindOf(err)))).Inc()
+	a.site.metrics.Refused.WithLabelValues(cmp.Or(string(sign.ReasonOf(err)), string(protocol.KindOf(err)))).Inc()
 	digest := protocol.DigestOf(payload)
 	if a.refused == digest {
 		return nil // reported already
@@ -51,7 +51,7 @@ func (a *Adopter) Offer(ctx context.Context, payload []byte) error {
 		refused.Position, refused.Commit = m.Position, m.Commit
 	}
 	if held, ok := desired.Current(); ok {
-		refused.Held = held.Held()
+		refused.Held, refused.Overtaken = held.Held(), protocol.KindOf(err) == protocol.Conflict && !refused.Position.IsZero() && !refused.Position.After(held.Position)
 	}
 	f := siteFact(protocol.DesiredRefused, "refused", &refused, a.site.opts.Now())
 	if _, err := a.site.append(ctx, []nodes.Fact{f}); err != nil {
@@ -63,6 +63,7 @@ func (a *Adopter) Offer(ctx context.Context, payload []byte) error {
 
 // reportAdopted reports the desired state in force, once.
 func (l *Loop) reportAdopted(ctx context.Context, m protocol.SiteDesired, now time.Time) error {
+	l.site.adopted.Store(&m.Position) // before the event: a snapshot behind that says no less
 	if l.state.Adopted == m.Position {
 		return nil
 	}

@@ -58,6 +58,9 @@ func TestNodesAhead(t *testing.T) {
 	if l.state.Adopted != at(1, 50) || len(published) > 0 {
 		t.Errorf("adopted %s, published %v: want 1.50 and nothing for the nodes", l.state.Adopted, published)
 	}
+	if got := site.Snapshot().Adopted; got != at(1, 50) {
+		t.Errorf("a snapshot says that %s is adopted, want 1.50", got)
+	}
 	if last := lastOf(t, j, protocol.DesiredAdopted, protocol.DesiredRefused); last != protocol.DesiredRefused {
 		t.Errorf("the last that the CO learns of what the site holds is by %s, want by %s", last, protocol.DesiredRefused)
 	}

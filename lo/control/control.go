@@ -51,7 +51,9 @@ type Journal interface {
 type Store interface {
 	// Load returns what was saved, without the files that are damaged.
 	Load() (site nodes.Site, records []*nodes.Record, damaged []*statefile.Damage, err error)
+	// SaveSite stores the record of the site.
 	SaveSite(site nodes.Site) error
+	// SaveNode stores the record of a node.
 	SaveNode(r *nodes.Record) error
 	// RemoveNode removes the record of a node, where there is one.
 	RemoveNode(id protocol.NodeID) error
@@ -61,6 +63,7 @@ type Store interface {
 type Desired interface {
 	// Current returns the desired state in force; ok is false if there is none yet.
 	Current() (m protocol.SiteDesired, ok bool)
+	// Spec returns a spec by its digest; ok is false where the site does not have it.
 	Spec(d protocol.Digest) (s reconciler.Spec, ok bool)
 	// Demand returns what a version asks of a node; zero for one that is not stored.
 	Demand(d protocol.Digest) demand.Demand
@@ -72,7 +75,7 @@ type Desired interface {
 	Keep(keep []protocol.Digest) error
 }
 
-// Options of a Site. All but Now, Clock and Jitter must be given.
+// Options of a Site. All but Now, Unsynced, Clock, ProblemChanged and Jitter must be given.
 type Options struct {
 	Site protocol.SiteID
 	// Version is the LO's; the CO learns it with the start.
@@ -81,7 +84,7 @@ type Options struct {
 	Store   Store
 	Desired Desired
 	// Certificate returns the LO's certificates, its own first, in DER, and its key, with which it signs
-	// what it desires of nodes; none: it has none yet. Nil: it never has one.
+	// the desired states of nodes; none: it has none yet. Nil: it never has one.
 	Certificate func() ([][]byte, crypto.Signer)
 	// NodeLostAfter is how long a node may be offline before an install or an update
 	// on it counts as failed.
@@ -92,8 +95,12 @@ type Options struct {
 	Logger        *slog.Logger
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
+	// Unsynced reports whether nothing keeps Now in step. Nil: it is in step.
+	Unsynced func() bool
 	// Clock is what is known of time without a clock that can be set. Nil: what has passed since Open, as if the machine was started then.
 	Clock func() nodes.Clock
+	// ProblemChanged is called where the answer of Timeless has changed. Nil: it is not reported.
+	ProblemChanged func(ctx context.Context)
 	// Jitter spreads the retries of nodes that failed together; the Loop alone uses
 	// it. Nil: the process's own source.
 	Jitter *rand.Rand
@@ -102,6 +109,12 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.ProblemChanged == nil {
+		o.ProblemChanged = func(context.Context) {}
+	}
+	if o.Unsynced == nil {
+		o.Unsynced = func() bool { return false }
 	}
 	if o.Certificate == nil {
 		o.Certificate = func() ([][]byte, crypto.Signer) { return nil, nil }

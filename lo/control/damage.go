@@ -17,7 +17,7 @@ func (s *Site) Damaged(ctx context.Context, found ...*statefile.Damage) error {
 		if d == nil {
 			continue
 		}
-		s.metrics.damaged.WithLabelValues(d.Role).Inc()
+		s.metrics.Damaged.WithLabelValues(d.Role).Inc()
 		s.log.ErrorContext(ctx, "state of the site is damaged; it counts as not held", "state", d.String(), "err", d)
 		facts = append(facts, siteFact(protocol.StateDamaged, "", loss(d), s.opts.Now()))
 	}

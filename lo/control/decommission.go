@@ -80,10 +80,10 @@ func (s *Site) drop(id protocol.NodeID) {
 	defer s.mu.Unlock()
 	delete(s.nodes, id)
 	delete(s.dirty, id)
-	delete(s.restricted, id)
+	delete(s.limits.restricted, id)
 }
 
-// lock returns the node of that name, locked. It makes it where it is not known.
+// lock returns the node of that name, locked. It makes an unknown node.
 func (s *Site) lock(id protocol.NodeID) *node {
 	for {
 		n := s.node(id)

@@ -3,13 +3,13 @@ package control
 import (
 	"context"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/nodes/store"
@@ -20,13 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func logger(t *testing.T) *slog.Logger {
-	t.Helper()
-	if os.Getenv("COLONY_TEST_LOG") == "" {
-		return slog.New(slog.DiscardHandler)
-	}
-	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
-}
+var logger = testpart.Logger
 
 // eventJournal is a real journal as a Site writes it.
 type eventJournal struct{ *journal.Journal }
@@ -112,12 +106,16 @@ func openStore(t *testing.T) *store.Store {
 }
 
 // openSite opens a Site, as a start of the LO does.
-func openSite(t *testing.T, j *journal.Journal, s Store, d Desired) *Site {
+func openSite(t *testing.T, j *journal.Journal, s Store, d Desired, change ...func(*Options)) *Site {
 	t.Helper()
-	site, err := Open(t.Context(), Options{
+	o := Options{
 		Site: "s1", Version: "v1", Journal: eventJournal{j}, Store: s, Desired: d,
 		NodeLostAfter: time.Minute, PresenceGrace: time.Hour, Logger: logger(t),
-	})
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	site, err := Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // elsewhere are the kinds that package lo/command decodes; its test says so.
 var elsewhere = []topic.Kind{topic.CommandResult, topic.NodeLive, topic.NodeTimeAsk}
 
-// TestEveryKindIsAccepted has each kind of message of a node decoded: one that nobody decodes is refused for its
+// TestEveryKindIsAccepted has each kind of message of a node decoded: one without a decoder is refused for its
 // topic, and not for what stands in it.
 func TestEveryKindIsAccepted(t *testing.T) {
 	t.Parallel()

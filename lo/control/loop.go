@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/lo/control/view"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/reconciler"
 	"github.com/colonyfleet/colony/placement"
@@ -59,6 +60,9 @@ type Loop struct {
 	known      placement.Known               // when placement was decided
 	expires    time.Duration                 // since the boot: when a restriction may be over
 	leaving    []protocol.NodeID             // nodes that are drained, and that something leaves
+	closed     string                        // why updates and removals wait; "": they do not
+	opens      time.Time                     // when a window begins; zero: one has, or it is not known
+	timeless   bool                          // they wait as no clock says what time it is
 	ahead      ahead                         // the nodes that follow a later desired state
 	unreported bool                          // the journal does not have the placement
 	due        map[protocol.NodeID]time.Time // when to reconcile a node though nothing happens
@@ -91,9 +95,11 @@ func (l *Loop) Run(ctx context.Context) {
 		}
 		begun, now := time.Now(), l.site.opts.Now()
 		if late && now.Before(at) {
-			now = at // the wait is over, whatever a clock says that stands still or was set back
+			now = at // the wait is over, even if the clock stands still or was set back
 		}
-		if next := l.Reconcile(ctx, now); !next.IsZero() {
+		next := l.Reconcile(ctx, now)
+		l.site.metrics.ReconcileSeconds.Observe(time.Since(begun).Seconds())
+		if !next.IsZero() {
 			at = next
 			timer.Reset(max(0, next.Sub(now)-time.Since(begun)))
 		}
@@ -124,11 +130,12 @@ func (l *Loop) Reconcile(ctx context.Context, now time.Time) (next time.Time) {
 		next = earliest(next, now.Add(retryDelay))
 	}
 	next = earliest(next, l.settle(ctx, desired, now))
+	next = earliest(next, l.windows(ctx, desired.Maintenance, now))
 	dirty, retry := l.dirty(ctx, desired, now)
 	next = earliest(next, retry)
 	// What leaves a node looks at the nodes that it comes to.
 	slices.SortStableFunc(dirty, func(a, b protocol.NodeID) int { return l.rank(a) - l.rank(b) })
-	work := workOf(desired)
+	work := view.WorkOf(desired)
 	for _, id := range dirty {
 		delete(l.due, id)
 		n := l.site.known(id)
@@ -163,7 +170,7 @@ func (l *Loop) Reconcile(ctx context.Context, now time.Time) (next time.Time) {
 // rebase makes every node that waits for a time due, if the machine's clock was set back:
 // those times were said by the clock before. The reconciler says new ones.
 func (l *Loop) rebase(now time.Time) {
-	wall := now.Round(0) // without the monotonic clock, which nobody sets
+	wall := now.Round(0) // without the monotonic clock, which cannot be set
 	if wall.Before(l.last) {
 		for id := range l.due {
 			l.due[id] = wall
@@ -201,8 +208,8 @@ func (l *Loop) dirty(ctx context.Context, desired protocol.SiteDesired, now time
 	return slices.Compact(changed), retry
 }
 
-// expire records which nodes are offline without a message that says so, and returns
-// when to retry what could not be recorded.
+// expire records which nodes are offline without a message that reported it, and returns when to
+// retry what could not be recorded.
 func (l *Loop) expire(ctx context.Context, now time.Time) (retry time.Time) {
 	silent := !l.graceEnds.IsZero() && !now.Before(l.graceEnds)
 	wills := l.site.willsUnsaved.Swap(false)
@@ -234,8 +241,9 @@ func earliest(a, b time.Time) time.Time {
 
 // reconcileNode decides about one node and carries it out: journal, record,
 // NodeDesired. It returns when to do so again though nothing happens; zero: never.
-func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Time) time.Time {
+func (l *Loop) reconcileNode(ctx context.Context, n *node, w *view.Work, now time.Time) time.Time {
 	moved, stays := l.moved(n.id), l.drainWaits(n.id)
+	up, staysUntil := l.stays(n.id, w, now)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	// Before the node has reported everything, or while it follows a later desired state
@@ -243,13 +251,15 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 	if n.removed || n.rec.Inventory == nil || !n.rec.Complete {
 		return time.Time{}
 	}
-	if n.follows.After(w.position) {
+	if n.follows.After(w.Position) {
 		l.ahead.note(n.id, n.follows)
 		return time.Time{}
 	}
 	rec := n.rec.Clone()
 	out := reconciler.Step(rec, reconciler.Input{
-		Now: now, Desired: l.here(n.id, w), Removals: w.removals, Moved: moved, Entries: w.entries, Purges: w.purges[n.id], KeySet: w.keySet, Held: n.rec.HeldBy(),
+		Now: now, Desired: l.here(n.id, w), Removals: w.Removals, Moved: moved, Entries: w.Entries, Purges: w.Purges[n.id], Follows: n.follows, KeySet: w.KeySet, Held: n.rec.HeldBy(),
+		Windows: w.Windows, Closed: l.closed, Opens: l.opens,
+		Stays:     func(name protocol.DeploymentName) bool { return up[name] },
 		Specs:     l.site.opts.Desired.Spec,
 		LostAfter: l.site.opts.NodeLostAfter, Jitter: l.site.opts.Jitter,
 	})
@@ -270,7 +280,7 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 	// next Step sees nothing reassigned.
 	var key crypto.Signer
 	out.Desired.Certificates, key = l.site.opts.Certificate()
-	signed := statements(&out.Desired)
+	signed := view.Statements(&out.Desired)
 	n.unpublished = n.unpublished || out.Reassigned || signed != n.statements
 	if out.Changed || n.unsaved {
 		if err := l.site.commit(ctx, n, rec, out.Facts, true); err != nil {
@@ -282,13 +292,15 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 		}
 	}
 	if n.unpublished && n.reported {
+		sent := time.Now()
 		if err := l.publishDesired(ctx, &out.Desired, key); err != nil {
 			l.site.log.ErrorContext(ctx, "desired state of the node could not be published", "node_id", n.id, "err", err)
 			return earliest(now.Add(retryDelay), out.NextAt)
 		}
 		n.unpublished, n.statements = false, signed
+		l.site.metrics.Asked(rec, out.Desired.Assignments, sent)
 	}
-	return out.NextAt
+	return earliest(out.NextAt, staysUntil)
 }
 
 // publishDesired signs a NodeDesired, where the LO has a key, and publishes it.

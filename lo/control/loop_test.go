@@ -218,6 +218,38 @@ func TestRuleFaultIsReportedOnce(t *testing.T) {
 	}
 }
 
+// TestOvertaken checks that a refusal says whether it is only for the position.
+func TestOvertaken(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		kind protocol.Kind
+		at   uint64
+		want bool
+	}{
+		"earlier":           {protocol.Conflict, 5, true},
+		"the same, another": {protocol.Conflict, 6, true},
+		"later":             {protocol.Conflict, 7, false},
+		"wrong":             {protocol.Invalid, 5, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := openJournal(t)
+			d := &desiredState{m: desired(6), offer: protocol.Errorf(c.kind, "no")}
+			m := desired(c.at)
+			if err := NewAdopter(openSite(t, j, openStore(t), d), func(protocol.SiteDesired) {}).Offer(t.Context(), protocol.Marshal(&m)); err != nil {
+				t.Fatal(err)
+			}
+			var refused protocol.Adopted
+			if err := protocol.Unmarshal(events(t, j, protocol.DesiredRefused)[0].Body, &refused); err != nil {
+				t.Fatal(err)
+			}
+			if refused.Overtaken != c.want {
+				t.Errorf("overtaken %t, want %t", refused.Overtaken, c.want)
+			}
+		})
+	}
+}
+
 // TestRefusedIsReportedOnce offers a desired state that is refused, twice, and one that
 // may be accepted later.
 func TestRefusedIsReportedOnce(t *testing.T) {
@@ -290,4 +322,35 @@ func TestClockSetBack(t *testing.T) {
 	if got := s.node("n1").record().Deployments["web"].Assigned.Attempt; got != d.Assigned.Attempt+1 {
 		t.Errorf("attempt %d is assigned, want %d", got, d.Assigned.Attempt+1)
 	}
+}
+
+// TestPlacementsAreReportedOnceMore: a CO that lacks events, as its database was restored or this LO's journal was lost, gets where each
+// deployment is placed, though nothing in that has changed. Each time it asks, it gets it once.
+func TestPlacementsAreReportedOnceMore(t *testing.T) {
+	t.Parallel()
+	j := openJournal(t)
+	s := openSite(t, j, openStore(t), &desiredState{m: desired(1, "a", "b")})
+	announce(t, s, "n1")
+	l := NewLoop(s, func(context.Context, string, []byte) error { return nil })
+	now := time.Now()
+	var last uint64
+	appended := func(want uint64, what string) {
+		t.Helper()
+		l.Reconcile(t.Context(), now)
+		if got := j.Last() - last; got != want {
+			t.Errorf("%s: %d events, want %d", what, got, want)
+		}
+		last = j.Last()
+		if got := len(events(t, j, protocol.PlacementEvent)); got != 2 {
+			t.Errorf("%s: the journal has %d placements, want 2", what, got)
+		}
+	}
+	l.Reconcile(t.Context(), now)
+	last = j.Last()
+	s.reconcileAll()
+	appended(0, "where nothing changed")
+	s.ReportPlacements()
+	appended(2, "once the CO lacks events")
+	s.reconcileAll()
+	appended(0, "afterwards")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/lo/control/view"
 	"github.com/colonyfleet/colony/lo/nodes/store"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -341,6 +342,37 @@ func TestSnapshotListsWhatWasHeard(t *testing.T) {
 	listed("n1")
 }
 
+// TestSnapshotBeforeTheNodeReports has the CO ask for a snapshot just after a start of the LO: what the node holds is said once it has
+// reported, once, also where the LO starts anew in between.
+func TestSnapshotBeforeTheNodeReports(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t, desired(1, "every"), "n1")
+	for _, c := range []struct {
+		name     string
+		snapshot bool
+		restarts int
+	}{{"no snapshot", false, 1}, {"a snapshot", true, 1}, {"a snapshot, and another start", true, 2}, {"nothing of before", false, 1}} {
+		for i := range c.restarts {
+			p.start()
+			if !c.snapshot || i > 0 {
+				continue
+			}
+			if m := p.site.Snapshot(); len(m.Nodes) != 1 || m.Nodes[0].Complete {
+				t.Fatalf("%s: before the node has reported: %+v", c.name, m.Nodes)
+			}
+		}
+		p.connect("n1")
+		p.connect("n1")
+		journal, _ := p.site.journal.(eventJournal)
+		if said := len(events(t, journal.Journal, protocol.NodeHoldings)); (said == 1) != c.snapshot || said > 1 {
+			t.Errorf("%s: what the node holds was said %d times", c.name, said)
+		}
+		if m := p.site.Snapshot(); !m.Nodes[0].Complete {
+			t.Errorf("%s: once the node has reported: %+v", c.name, m.Nodes)
+		}
+	}
+}
+
 // TestUnlistedStays has deployments that the desired state does not name any more.
 func TestUnlistedStays(t *testing.T) {
 	t.Parallel()
@@ -357,8 +389,8 @@ func TestUnlistedStays(t *testing.T) {
 	p.connect("n2")
 	p.settle()
 	p.unchanged("in neither list, after a restart", running, begun)
-	for _, r := range p.loop.placementReports(p.desired.m, p.loop.view()) {
-		if r.Problem != unlisted || len(r.Nodes) == 0 {
+	for _, r := range view.Reports(p.loop.placement, p.desired.m, p.loop.view(), maxRejected) {
+		if r.Problem != view.Unlisted || len(r.Nodes) == 0 {
 			t.Errorf("report %+v: want it unlisted, with its nodes", r)
 		}
 	}
@@ -443,7 +475,7 @@ func TestInventoryAfterTheReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range ids {
-		p.loop.reconcileNode(t.Context(), p.site.node(id), workOf(p.desired.m), p.now)
+		p.loop.reconcileNode(t.Context(), p.site.node(id), view.WorkOf(p.desired.m), p.now)
 	}
 	p.work()
 	p.unchanged("with a placement of before the inventory", running, begun)

@@ -32,10 +32,10 @@ func (s *Site) Enrolment(ctx context.Context, kind protocol.EventKind, n protoco
 // not wait.
 func (s *Site) Certified() { s.reconcileAll() }
 
-// Client reports to the CO what clients of the broker did. Of the reports of one client that were not sent yet, and of
-// those of many, the last one is enough.
-func (s *Site) Client(ctx context.Context, kind protocol.EventKind, m protocol.ClientReport) error {
-	_, err := s.append(ctx, []nodes.Fact{siteFact(kind, "client/"+m.Client, &m, s.opts.Now())})
+// Report reports to the CO what is about the site and changes no record. Of the reports of one key that were not sent yet the
+// last one is enough.
+func (s *Site) Report(ctx context.Context, kind protocol.EventKind, key string, message any) error {
+	_, err := s.append(ctx, []nodes.Fact{siteFact(kind, key, message, s.opts.Now())})
 	return err
 }
 
@@ -46,7 +46,7 @@ func (s *Site) Revocations(ctx context.Context, number uint64, keys int, refused
 	if refused != nil {
 		kind, key, m.Reason = protocol.RevocationsRefused, "revocations-refused", refused.Error()
 	}
-	if _, err := s.append(ctx, []nodes.Fact{siteFact(kind, key, &m, s.opts.Now())}); err != nil {
+	if err := s.Report(ctx, kind, key, &m); err != nil {
 		s.log.WarnContext(ctx, "list of revoked keys not reported to the co", "number", number, "err", err)
 	}
 }

@@ -73,25 +73,28 @@ func (n *node) state() (rec *nodes.Record, reported bool) {
 	return n.rec, n.reported && n.rec.Complete && n.rec.Inventory != nil
 }
 
+// snapshot returns the present record for a snapshot, and whether the node has reported everything since the start of this LO. Where it
+// has not, that is noted in the record, over a restart, too: the CO keeps what it has of the node until it learns what that holds.
+func (s *Site) snapshot(n *node) (rec *nodes.Record, reported bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	whole := n.reported && n.rec.Complete
+	if n.removed || whole || n.rec.Unsaid || !n.rec.Complete { // of a record that is not whole the CO hears in any case
+		return n.rec, whole
+	}
+	n.rec = n.rec.Clone()
+	n.rec.Unsaid = true
+	n.shown.Store(n.rec)
+	if err := s.store.SaveNode(n.rec); err != nil { // the Loop repeats it
+		n.unsaved = true
+		s.log.Error("record of a node is not stored yet", "node_id", n.id, "err", err)
+	}
+	return n.rec, false
+}
+
 // lacks reports whether the stored record lacks an event up to a sequence.
 func (n *node) lacks(through uint64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.unsaved || n.firstUnsaved != 0 && n.firstUnsaved <= through
-}
-
-// statements is the digest of what the CO signed of m, of the key set and the signatures, and of the
-// certificates by which the LO signs.
-func statements(m *protocol.NodeDesired) protocol.Digest {
-	all := [][]byte{m.KeySet}
-	for _, a := range m.Assignments {
-		all = append(all, a.Signature)
-	}
-	for _, r := range m.Removals {
-		all = append(all, r.Signature)
-	}
-	for _, p := range m.Purges {
-		all = append(all, p.Signature)
-	}
-	return protocol.DigestOf(protocol.Marshal(append(all, m.Certificates...)))
 }

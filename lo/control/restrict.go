@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/lo/nodes"
-	"github.com/colonyfleet/colony/placement"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/restriction"
@@ -46,8 +45,8 @@ func (s *Site) Restrict(ctx context.Context, id protocol.NodeID, c nodes.Change)
 func (s *Site) noteRestricted(rec *nodes.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if delete(s.restricted, rec.Node); len(rec.Restrictions) > 0 {
-		s.restricted[rec.Node] = true
+	if delete(s.limits.restricted, rec.Node); len(rec.Restrictions) > 0 {
+		s.limits.restricted[rec.Node] = true
 	}
 	s.restrictionsChanged.Store(true)
 }
@@ -73,7 +72,7 @@ func (l *Loop) expireRestrictions(ctx context.Context, now time.Time) (next time
 		return now.Add(l.expires - since)
 	}
 	l.site.mu.Lock()
-	ids := slices.Sorted(maps.Keys(l.site.restricted))
+	ids := slices.Sorted(maps.Keys(l.site.limits.restricted))
 	l.site.mu.Unlock()
 	for _, id := range ids {
 		if n := l.site.known(id); n != nil {
@@ -111,19 +110,6 @@ func (s *Site) expireRestrictions(ctx context.Context, n *node, now time.Time) t
 	return now.Add(next)
 }
 
-// restricted says to the scheduler what restricts a node.
-func restricted(rec *nodes.Record) (r placement.Restricted) {
-	if x := rec.Restricted(restriction.Cordon, restriction.Drain); x != nil {
-		r.Closed = x.String()
-		if x.Kind == restriction.Drain {
-			r.Drained, r.Forced = x.String(), x.Force
-		}
-	}
-	r.Held = rec.HeldBy()
-	r.Closed = cmp.Or(r.Closed, r.Held)
-	return r
-}
-
 // replacing returns why a deployment does not leave a node yet that is drained: not each of its replicas is healthy elsewhere; "": it may leave.
 func (l *Loop) replacing(id protocol.NodeID, name protocol.DeploymentName) string {
 	r := l.placement[name]
@@ -147,8 +133,8 @@ func (l *Loop) drainWaits(id protocol.NodeID) (waits []restriction.Wait) {
 	if n := l.site.known(id); n == nil || n.record().Restricted(restriction.Drain) == nil {
 		return nil
 	}
-	for name, r := range l.placement {
-		if why := cmp.Or(r.Stays[id], l.replacing(id, name)); why != "" {
+	for _, name := range slices.Sorted(maps.Keys(l.placement)) {
+		if why := cmp.Or(l.placement[name].Stays[id], l.replacing(id, name)); why != "" {
 			waits = append(waits, restriction.Wait{Deployment: name, Why: why})
 		}
 	}

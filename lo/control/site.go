@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/lo/control/metrics"
 	"github.com/colonyfleet/colony/lo/control/rulefault"
+	"github.com/colonyfleet/colony/lo/control/view"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/rivals"
 	"github.com/colonyfleet/colony/protocol"
@@ -26,7 +28,7 @@ type Site struct {
 	log      *slog.Logger
 	journal  Journal
 	store    Store
-	metrics  *metrics
+	metrics  *metrics.Metrics
 	began    time.Time
 	restored nodes.Site // as Open found it; the Loop goes on with a copy
 	fresh    bool       // Open found no record: it is a new site, or its disk was lost
@@ -37,19 +39,32 @@ type Site struct {
 	// due is notified when there may be something in dirty or all for the Loop.
 	due notify.Signal
 
-	willsUnsaved atomic.Bool // some node's willUnsaved is set
-	// restrictionsChanged says that restricted may have changed since the Loop looked at it.
-	restrictionsChanged atomic.Bool
-	lost                atomic.Bool // a node showed that the records were lost, or are older
+	noted
 
 	mu    sync.Mutex // protects what follows
 	nodes map[protocol.NodeID]*node
 	dirty map[protocol.NodeID]bool // nodes to reconcile
 	// unremoved are nodes that the site has forgotten, and whose record could not be removed.
 	unremoved map[protocol.NodeID]bool
+	limits    limits
+	all       bool // the placement is to be decided again, and all nodes reconciled
+}
+
+// noted is what one goroutine notes for another.
+type noted struct {
+	willsUnsaved        atomic.Bool // some node's willUnsaved is set
+	restrictionsChanged atomic.Bool // restricted may have changed since the Loop looked at it
+	lost                atomic.Bool // a node showed that the records were lost, or are older
+	replaced            atomic.Bool // the CO lacks events: the placements are to be reported once more
+	// adopted is the position of the desired state that is adopted, once the journal says so; nil: none.
+	adopted atomic.Pointer[protocol.Position]
+}
+
+// limits are what keeps changes back.
+type limits struct {
 	// restricted are the nodes that a person has cordoned, drained or held.
 	restricted map[protocol.NodeID]bool
-	all        bool // the placement is to be decided again, and all nodes reconciled
+	closed     string // why updates and removals wait for a maintenance window; "": they do not
 }
 
 // Open loads the records, folds in the events that only the journal has, and records
@@ -58,9 +73,9 @@ type Site struct {
 func Open(ctx context.Context, o Options) (*Site, error) {
 	o = o.withDefaults()
 	s := &Site{
-		opts: o, log: o.Logger.With("component", "control"), journal: o.Journal, store: o.Store, metrics: newMetrics(), began: o.Now(),
+		opts: o, log: o.Logger.With("component", "control"), journal: o.Journal, store: o.Store, metrics: metrics.New(), began: o.Now(),
 		due: notify.New(), names: rivals.New(), nodes: map[protocol.NodeID]*node{}, dirty: map[protocol.NodeID]bool{}, all: true,
-		unremoved: map[protocol.NodeID]bool{}, restricted: map[protocol.NodeID]bool{},
+		unremoved: map[protocol.NodeID]bool{}, limits: limits{restricted: map[protocol.NodeID]bool{}},
 	}
 	state, records, damaged, err := s.store.Load()
 	if err != nil {
@@ -69,9 +84,9 @@ func Open(ctx context.Context, o Options) (*Site, error) {
 	if len(damaged) > 0 {
 		state.Checkpoint = 0 // it includes the records that are lost: the journal may have more of them
 	}
-	records = withLost(records, damaged)
+	records = view.WithLost(records, damaged)
 	for _, r := range records {
-		r.Expected = expected(r, state)
+		r.Expected = view.Expected(r, state)
 	}
 	s.fresh = len(records) == 0
 	s.restored = state
@@ -80,6 +95,7 @@ func Open(ctx context.Context, o Options) (*Site, error) {
 	}
 	s.replay(ctx, state)
 	for _, n := range s.sorted() {
+		n.rec.ForgetPhases()
 		s.noteRestricted(n.rec)
 	}
 	started := siteFact(protocol.LOStarted, "", &protocol.Presence{V: protocol.Version, Online: true, Agent: s.journal.Epoch(), Version: o.Version}, s.began)
@@ -88,7 +104,7 @@ func Open(ctx context.Context, o Options) (*Site, error) {
 		s.log.WarnContext(ctx, "start could not be recorded", "err", err)
 	}
 	s.Damaged(ctx, damaged...)
-	s.lostRestrictions(ctx, damagedNodes(damaged))
+	s.lostRestrictions(ctx, view.DamagedNodes(damaged))
 	return s, nil
 }
 
@@ -202,6 +218,13 @@ func (s *Site) reconcileAll() {
 	s.due.Notify()
 }
 
+// ReportPlacements has the Loop report once more where each deployment is placed, also where it reported the same before: the CO has not
+// got all events, and a snapshot does not say it.
+func (s *Site) ReportPlacements() {
+	s.replaced.Store(true)
+	s.reconcileAll()
+}
+
 // pending returns what the Loop was asked to reconcile since the last call.
 func (s *Site) pending() (all bool, dirty []protocol.NodeID) {
 	s.mu.Lock()
@@ -250,13 +273,16 @@ func (s *Site) append(ctx context.Context, facts []nodes.Fact) (uint64, error) {
 	return last, nil
 }
 
-// Snapshot returns the state of all nodes that the LO has heard of itself: of another the
-// CO knows more, and says so. It includes every event that the journal holds, for a node
-// stays locked until its journalled events are folded in.
+// Snapshot returns the state of all nodes that have reported to this LO: the CO knows more of other
+// nodes than this LO. What a node holds that has not reported since the start of this LO follows once it has. It includes every event that the journal holds, since a node stays locked until
+// its journalled events are folded in.
 func (s *Site) Snapshot() protocol.Snapshot {
 	m := protocol.Snapshot{V: protocol.Version}
+	if adopted := s.adopted.Load(); adopted != nil {
+		m.Adopted = *adopted
+	}
 	for _, n := range s.sorted() {
-		rec, reported := n.state()
+		rec, reported := s.snapshot(n)
 		if !rec.Heard() {
 			continue
 		}
@@ -266,7 +292,7 @@ func (s *Site) Snapshot() protocol.Snapshot {
 		if rec.Inventory != nil {
 			node.Inventory = *rec.Inventory
 		}
-		if len(rec.Restrictions) > 0 {
+		if len(rec.Restrictions)+len(rec.Waits) > 0 {
 			report := rec.RestrictionReport()
 			node.Restrictions = protocol.Marshal(&report)
 		}
@@ -280,9 +306,9 @@ func (s *Site) Snapshot() protocol.Snapshot {
 	return m
 }
 
-// checkpoint returns a journal sequence up to which every event is in a stored
-// record: the events of a node are appended and stored under its lock, so that each
-// node that was locked once after Last was read has stored what was before it.
+// checkpoint returns a journal sequence up to which every event is in a stored record. The events
+// of a node are appended and stored under its lock: so once checkpoint has locked each node after
+// it read Last, all earlier events are stored.
 func (s *Site) checkpoint() (uint64, error) {
 	last := s.journal.Last()
 	if err := s.removeForgotten(); err != nil {

@@ -2,60 +2,16 @@ package control
 
 import (
 	"cmp"
-	"time"
 
-	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/lo/nodes/nodestatus"
 	"github.com/colonyfleet/colony/protocol"
-	"github.com/colonyfleet/colony/protocol/lifecycle"
-	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
-// A NodeStatus is one node as the LO's status shows it.
-type NodeStatus struct {
-	Node   protocol.NodeID `json:"node"`
-	Online bool            `json:"online"`
-	// Changed is when Online changed last; zero: never.
-	Changed time.Time `json:"changed,omitzero"`
-	// Version is the agent's.
-	Version string `json:"version,omitempty"`
-	// Position is of the last NodeDesired.
-	Position protocol.Position `json:"position"`
-	// Reported says that the node has reported everything that it holds since the start of
-	// the LO. Until then it gets no NodeDesired.
-	Reported bool `json:"reported"`
-	// Problem says that several gateways use the name of the node, or why nothing is
-	// decided about it, and what to do; "": neither.
-	Problem string `json:"problem,omitempty"`
-	// Heartbeat is when the last one arrived in this run of the LO; zero: none did.
-	Heartbeat time.Time `json:"heartbeat,omitzero"`
-	// Restrictions are what a person has restricted about it, and Waits what is not carried out because of them.
-	Restrictions []restriction.Restriction `json:"restrictions,omitempty"`
-	Waits        []restriction.Wait        `json:"waits,omitempty"`
-	Deployments  []DeploymentStatus        `json:"deployments"`
-}
-
-// A DeploymentStatus is one deployment of a NodeStatus.
-type DeploymentStatus struct {
-	Deployment protocol.DeploymentName `json:"deployment"`
-	State      lifecycle.State         `json:"state"`
-	Digest     protocol.Digest         `json:"digest,omitempty"`
-	Attempt    uint32                  `json:"attempt,omitempty"`
-	// Refused is the version that was given up; "": none was.
-	Refused protocol.Digest `json:"refused,omitempty"`
-	Code    protocol.Code   `json:"code,omitempty"`
-	Message string          `json:"message,omitempty"`
-	// Unassigned says that the node holds it, and that nobody asks for it or for its
-	// removal: it stays as it is.
-	Unassigned bool `json:"unassigned,omitempty"`
-	// RetryAt is when the next attempt is due; zero: none is planned.
-	RetryAt time.Time `json:"retryAt,omitzero"`
-}
-
 // Status returns all nodes in the order of their names. It waits for no disk.
-func (s *Site) Status() []NodeStatus {
-	out := []NodeStatus{}
+func (s *Site) Status() []nodestatus.NodeStatus {
+	out := []nodestatus.NodeStatus{}
 	for _, n := range s.sorted() {
-		st := nodeStatus(n.shown.Load(), n.beat.Load().at)
+		st := nodestatus.Of(n.shown.Load(), n.beat.Load().at)
 		gateways := protocol.NodeGateways{Gateways: s.names.Contested(n.id)}
 		st.Reported = n.shownReported.Load()
 		st.Problem = cmp.Or(gateways.Problem(), st.Problem)
@@ -64,47 +20,14 @@ func (s *Site) Status() []NodeStatus {
 	return out
 }
 
-// Labels returns the labels of each node of the site, as its inventory has them. Nobody changes them. It waits for no disk.
+// Labels returns the labels of each node of the site, as its inventory has them. The caller must not change them. Labels
+// does no I/O.
 func (s *Site) Labels() map[protocol.NodeID]map[string]string {
 	out := map[protocol.NodeID]map[string]string{}
 	for _, n := range s.sorted() {
 		out[n.id] = nil
 		if inv := n.shown.Load().Inventory; inv != nil {
 			out[n.id] = inv.Labels
-		}
-	}
-	return out
-}
-
-func nodeStatus(rec *nodes.Record, heartbeat time.Time) NodeStatus {
-	s := NodeStatus{
-		Node: rec.Node, Online: rec.Online(), Version: rec.Presence.Version, Position: rec.Position, Problem: rec.Ahead,
-		Heartbeat: heartbeat, Deployments: []DeploymentStatus{}, Restrictions: rec.RestrictionReport().Restrictions, Waits: rec.Waits,
-	}
-	if rec.ChangedMillis != 0 {
-		s.Changed = time.UnixMilli(rec.ChangedMillis).UTC()
-	}
-	for _, name := range rec.Names() {
-		d := rec.Deployments[name]
-		ds := DeploymentStatus{
-			Deployment: name, State: d.Status.State, Digest: d.Status.Digest, Attempt: d.Status.Attempt,
-			Refused: d.Refused.Digest, Code: d.Status.Code, Message: d.Status.Message,
-			Unassigned: d.Status.Unassigned,
-		}
-		if d.RetryMillis != 0 {
-			ds.RetryAt = time.UnixMilli(d.RetryMillis).UTC()
-		}
-		s.Deployments = append(s.Deployments, ds)
-	}
-	return s
-}
-
-// Offline returns those of some nodes that are not online, in their order. One that is was let in by a certificate, although
-// an LO that lost its record of enrolled nodes does not know it before it renews.
-func Offline(all []NodeStatus) (out []protocol.NodeID) {
-	for _, n := range all {
-		if !n.Online {
-			out = append(out, n.Node)
 		}
 	}
 	return out

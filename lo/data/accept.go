@@ -26,7 +26,7 @@ func (f *Forwarder) Accept(ctx context.Context, node protocol.NodeID, m client.M
 	defer f.mu.RUnlock()
 	rule, remote, ok := f.table.Load().Up(m.Topic)
 	if !ok && !m.Retain {
-		return nil // stays at the site, for whoever subscribed
+		return nil // stays at the site, for its subscribers there
 	}
 	if err := checkText(m); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (f *Forwarder) acceptRetained(ctx context.Context, s *stream, m retained.Me
 		return nil
 	}
 	if err := s.forward(ctx, m.Topic, m.Data.Payload, body, true); err != nil {
-		if err := f.takeBack(ctx, m, before, err); err != nil {
+		if err := f.revert(ctx, m, before, err); err != nil {
 			return err
 		}
 		s.unqueued.Add(1)
@@ -114,11 +114,11 @@ func (f *Forwarder) acceptRetained(ctx context.Context, s *stream, m retained.Me
 	return nil
 }
 
-// takeBack puts the message before in the place of m, which the queue did not accept, and
+// revert puts the message before in the place of m, which the queue did not accept, and
 // returns why: the sender gets the refusal of m, so that a restart must not find it.
 // Where the store still holds m, as on a full disk, it returns nil: m then counts as
 // accepted, and the CO gets it with the next snapshot of the stream.
-func (f *Forwarder) takeBack(ctx context.Context, m, before retained.Message, why error) error {
+func (f *Forwarder) revert(ctx context.Context, m, before retained.Message, why error) error {
 	_, err := f.retained.Put(before)
 	if err == nil {
 		return why

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/broker/client"
-	"github.com/colonyfleet/colony/lo/uplink"
+	"github.com/colonyfleet/colony/lo/uplink/pace"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -27,7 +27,7 @@ func newForwarder(t testing.TB, dir string, rules ...protocol.DataRule) *Forward
 	t.Helper()
 	failed := make(chan error, 8)
 	d, err := Open(Options{
-		Site: "s1", Dir: dir, Gate: uplink.NewGate(uplink.GateOptions{}), Logger: slog.New(slog.DiscardHandler),
+		Site: "s1", Dir: dir, Gate: pace.New(pace.Options{}), Logger: slog.New(slog.DiscardHandler),
 		Begin: func(context.Context, string, []byte) (func(context.Context) error, error) {
 			return nil, protocol.Errorf(protocol.Unavailable, "no link")
 		},

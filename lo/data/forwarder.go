@@ -1,15 +1,14 @@
-// Package data stores a site's machine data until the CO has it. Each data rule has a
-// stream: a queue on disk, which Accept appends to before a message is acknowledged,
-// and an uplink of its own that sends the queue to the CO.
+// Package data stores a site's machine data until the CO has it. Each data rule has a stream: a
+// queue on disk, which Accept appends to before a message is acknowledged, and a separate uplink
+// that sends the queue to the CO.
 //
-// The messages that the site's broker retains are stored too. The broker gets them
-// again after a restart, and the CO holds a copy of those that match a rule; see
-// freshness for how that copy is kept right.
+// The messages that the site's broker retains are stored too. The broker gets them again after a
+// restart, and the CO holds a copy of those that match a rule; see freshness for how that copy is
+// kept right.
 //
-// The state directory holds data/<rule> (the queues), samples/<rule> (the messages that
-// a sampling rule holds until its period ends), retained (the retained messages),
-// stale/<rule> (the marks of stale copies) and datarules.cbor (the rules under which the
-// copies were made).
+// The state directory holds data/<rule> (the queues), samples/<rule> (the messages that a sampling
+// rule holds until its period ends), retained (the retained messages), stale/<rule> (the marks of
+// stale copies) and datarules.cbor (the rules under which the copies were made).
 package data
 
 import (
@@ -34,7 +33,7 @@ import (
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/data/retained"
-	"github.com/colonyfleet/colony/lo/uplink"
+	"github.com/colonyfleet/colony/lo/uplink/pace"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/datarule"
 )
@@ -52,7 +51,7 @@ type Options struct {
 	// Dir is the LO's state directory.
 	Dir string
 	// Gate is shared with the other streams of the link.
-	Gate *uplink.Gate
+	Gate *pace.Gate
 	// Begin sends a batch to the CO, as uplink.Options.Publish does.
 	Begin func(ctx context.Context, topic string, payload []byte) (outcome func(context.Context) error, err error)
 	// Rules returns the desired rules; ok is false while there is no desired state:

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/broker/client"
-	"github.com/colonyfleet/colony/lo/uplink"
+	"github.com/colonyfleet/colony/lo/uplink/pace"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -44,7 +44,7 @@ func killRules() []protocol.DataRule {
 // acknowledged: client, topic and payload, which counts.
 func runChild(dir string) error {
 	d, err := Open(Options{
-		Site: "s1", Dir: dir, Gate: uplink.NewGate(uplink.GateOptions{}), Logger: slog.New(slog.DiscardHandler),
+		Site: "s1", Dir: dir, Gate: pace.New(pace.Options{}), Logger: slog.New(slog.DiscardHandler),
 		Begin: func(context.Context, string, []byte) (func(context.Context) error, error) {
 			return nil, protocol.Errorf(protocol.Unavailable, "no link")
 		},

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/lo/data/retained"
-	"github.com/colonyfleet/colony/lo/uplink"
+	"github.com/colonyfleet/colony/lo/uplink/pace"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -25,7 +25,7 @@ func TestRefusedIsNotRestored(t *testing.T) {
 			rules := []protocol.DataRule{{Name: "r", Topics: []string{"#"}}}
 			dir := t.TempDir()
 			options := Options{
-				Site: "s1", Dir: dir, Gate: uplink.NewGate(uplink.GateOptions{}), Logger: slog.New(slog.DiscardHandler),
+				Site: "s1", Dir: dir, Gate: pace.New(pace.Options{}), Logger: slog.New(slog.DiscardHandler),
 				Begin: func(context.Context, string, []byte) (func(context.Context) error, error) {
 					return nil, protocol.Errorf(protocol.Unavailable, "no link")
 				},

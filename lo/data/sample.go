@@ -129,8 +129,7 @@ func (s *stream) release(all bool) {
 	}
 }
 
-// openHeld queues what the sampler held when the LO was killed, whatever remains of its
-// period.
+// openHeld queues what the sampler held when the LO was killed, even if its period has not ended.
 func (s *stream) openHeld() error {
 	dir := s.forwarder.heldDir(s.rule.Name)
 	if _, err := s.forwarder.o.Disk.Stat(dir); err != nil && s.rule.Sample.Mode != protocol.SampleLast {

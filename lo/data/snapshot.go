@@ -9,10 +9,10 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// appendSnapshot appends all messages that are retained under the stream, between
-// RetainedBegin and RetainedEnd, and returns the last sequence. Whatever is retained or
-// deleted meanwhile comes after it. It fails with kind Invalid, and appends nothing,
-// where the snapshot is more than the queue can hold.
+// appendSnapshot appends all messages that are retained under the stream, between RetainedBegin and
+// RetainedEnd, and returns the last sequence. Messages that are retained or deleted meanwhile come
+// after it. It fails with kind Invalid, and appends nothing, where the snapshot is more than the
+// queue can hold.
 func (s *stream) appendSnapshot(ctx context.Context) (last uint64, err error) {
 	s.forwarder.sequence.Lock()
 	defer s.forwarder.sequence.Unlock()

@@ -8,14 +8,14 @@ import (
 
 // A StreamStatus is the state of the stream of one data rule.
 type StreamStatus struct {
-	Rule string `json:"rule"`
+	Rule string `json:"rule"` // its name
 	// Draining says that the rule was removed, and what is queued still goes to the CO.
 	Draining bool `json:"draining,omitempty"`
 	// Queued are the records that the CO does not have yet, and Bytes what they take
 	// on disk. OldestSeconds is the age of the oldest.
 	Queued        uint64  `json:"queued"`
 	Bytes         int64   `json:"bytes"`
-	MaxBytes      int64   `json:"maxBytes"`
+	MaxBytes      int64   `json:"maxBytes"` // bound of the stream's journal
 	OldestSeconds float64 `json:"oldestSeconds"`
 	// Accepted counts the messages that the rule accepted in this run of the LO, and
 	// AcceptedBytes their payload. The other counters are of this run, too.
@@ -38,8 +38,8 @@ type StreamStatus struct {
 	Connected bool `json:"connected"`
 	// Acked is the highest sequence that is in the CO's database.
 	Acked          uint64  `json:"acked"`
-	RTTSeconds     float64 `json:"rttSeconds"`
-	BytesPerSecond uint64  `json:"bytesPerSecond"`
+	RTTSeconds     float64 `json:"rttSeconds"`     // round trip of the link as measured
+	BytesPerSecond uint64  `json:"bytesPerSecond"` // rate of the link as measured
 }
 
 // Status returns the streams in the order of their names.
@@ -108,6 +108,13 @@ var dataMetrics = []struct {
 
 func perRule(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, []string{"rule"}, nil)
+}
+
+// Describe describes the metrics that Collect sends.
+func (f *Forwarder) Describe(out chan<- *prometheus.Desc) {
+	for _, m := range dataMetrics {
+		out <- m.desc
+	}
 }
 
 // Collect sends the metrics of all streams.

@@ -85,21 +85,23 @@ func openStream(f *Forwarder, rule protocol.DataRule, counts *streamCounts) (_ *
 	}
 	s.queue, err = journal.Open(f.queueDir(rule.Name), journal.Options{
 		MaxBytes: s.maxBytes(), MaxAge: time.Duration(rule.MaxAgeMillis) * time.Millisecond,
-		Disk: f.o.Disk, Now: f.o.Now, Random: f.o.Random, Logger: f.log,
+		Disk: f.o.Disk, Now: f.o.Now, Random: f.o.Random, Logger: f.o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open queue of data rule %s: %w", rule.Name, err)
 	}
+	f.damage(s.queue.Damage())
 	if err := s.openHeld(); err != nil {
 		return nil, errors.Join(err, s.queue.Close())
 	}
 	s.uplink = uplink.New(uplink.Options{
 		Journal: s.queue, Site: f.o.Site, Stream: protocol.DataStream(rule.Name), Priority: streamPriority(rule.Priority), Gate: f.o.Gate,
 		Publish:       f.o.Begin,
+		Previous:      s.queue.Previous,
 		Resync:        func(ctx context.Context, _ uplink.Missed) (uint64, error) { return s.appendSnapshot(ctx) },
 		MaxBatchBytes: int(rule.BatchBytes), Linger: time.Duration(rule.BatchMillis) * time.Millisecond, Uncompressed: rule.Uncompressed,
 		MaxAge: time.Duration(rule.MaxAgeMillis) * time.Millisecond, // to the message; the queue drops whole segments
-		Logger: f.log, Registerer: f.o.Registerer,
+		Logger: f.o.Logger, Registerer: f.o.Registerer,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
@@ -223,7 +225,7 @@ func (s *stream) appendLoop() {
 	}
 }
 
-// appendAll appends first and whatever else waits.
+// appendAll appends first and all other waiting requests that fit into one append.
 func (s *stream) appendAll(first request) {
 	all, bytes := []request{first}, len(first.entry.Body)
 	for most := s.pieceBytes(); len(all) < appendRecords && bytes < most && len(s.requests) > 0; {

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -189,12 +190,11 @@ func (s *Store) Spec(d protocol.Digest) (Spec, bool) {
 	return spec, ok
 }
 
-// Offer adopts an encoded SiteDesired at a greater position than that of the one in
-// force. It returns true once the state is in force, and false where it is in force
-// already. It fails with kind Invalid or Conflict where the state is refused, with a sign.Refusal
-// where that is for its signatures, and with any other kind where it is worth to offer it
-// again: a spec could not be fetched or stored. At the position in force it takes up new
-// signatures, and what the nodes ran.
+// Offer adopts an encoded SiteDesired at a greater position than that of the one in force. It
+// returns true once the state is in force, and false where it is in force already. It fails with
+// kind Invalid or Conflict where the state is refused, and with a sign.Refusal if its signatures
+// are the reason. Any other kind means that it can be offered again: a spec could not be fetched or
+// stored. At the position in force it adopts new signatures, and the list of what the nodes ran.
 func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err error) {
 	s.offering.Lock()
 	defer s.offering.Unlock()
@@ -279,8 +279,8 @@ func (s *Store) adopt(ctx context.Context, m protocol.SiteDesired, trust sign.Tr
 // save writes a state and its specs, the specs first: a desired state on disk always finds all
 // of its specs. What it was checked with comes last: until then it is checked once more.
 func (s *Store) save(held protocol.Held, state []byte, specs map[protocol.Digest]Spec, trust sign.Trust) error {
-	for digest, spec := range specs {
-		if err := s.storeSpec(digest, spec); err != nil {
+	for _, digest := range slices.Sorted(maps.Keys(specs)) {
+		if err := s.storeSpec(digest, specs[digest]); err != nil {
 			return err
 		}
 	}
@@ -295,8 +295,8 @@ func (s *Store) save(held protocol.Held, state []byte, specs map[protocol.Digest
 func PartialDir(dir string) string { return filepath.Join(dir, "partial") }
 
 // strip returns m without its inline specs, which are stored by digest, and without the head, which
-// nobody asks for any more. The statements about the entries stay, unless m were too large with them:
-// those that are stored with the specs may be of a later state that could not be stored.
+// is not used any more. The statements about the entries stay, unless m were too large with them: the
+// statements that are stored with the specs may be of a later state that could not be stored.
 func strip(m protocol.SiteDesired) protocol.SiteDesired {
 	m.Deployments = slices.Clone(m.Deployments)
 	for i := range m.Deployments {
@@ -394,7 +394,7 @@ func (s *Store) gather(ctx context.Context, m protocol.SiteDesired) (map[protoco
 		}
 		if b == nil {
 			var err error
-			if b, err = s.fetch(ctx, Want{e.Digest, e.Size, s.former(e.Deployment)}); err != nil {
+			if b, err = s.fetch(ctx, Want{e.Digest, e.Size, s.previous(e.Deployment)}); err != nil {
 				return nil, fmt.Errorf("fetch spec of deployment %s: %w", e.Deployment, err)
 			}
 		}
@@ -444,7 +444,7 @@ func (s *Store) Keep(keep []protocol.Digest) error {
 		used[e.Digest] = true
 	}
 	var errs []error
-	for d := range s.specs {
+	for _, d := range slices.Sorted(maps.Keys(s.specs)) {
 		if used[d] {
 			continue
 		}

@@ -261,8 +261,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestImages names the images of the versions that are stored, also of one that is not in force;
-// of a site that never had a desired state nobody knows.
+// TestImages names the images of the versions that are stored, also of one that is not in force; of
+// a site that never had a desired state they are unknown.
 func TestImages(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir(), none)

@@ -24,16 +24,14 @@ import (
 // silence is how long a download may bring nothing before it is given up.
 const silence = 30 * time.Second
 
-// HTTP returns a Fetch that gets what has a digest from base + digest, and keeps
-// what has arrived in the directory dir of a disk. A download that breaks goes on at once
-// where it was cut off (RFC 9110, section 14) as long as each try brings something,
-// and with the next call, also of another run, from there. So a link that is never
-// up for long brings everything in the end. What was fetched whole is not fetched
-// again until the Store removes it.
+// HTTP returns a Fetch that gets the content with a digest from base + digest, and keeps what has arrived in the directory dir of a
+// disk. A broken download resumes at once where it was cut off (RFC 9110, section 14), as long as each try brings data; otherwise the
+// next call resumes there, also in another run. So even a link that is up only for short times brings everything in the end. Content
+// that was fetched whole is not fetched again until the Store removes it.
 //
-// Where the Want has content that is like it, the CO is asked for the difference (RFC 9842). One that breaks, or does not make
-// what is wanted, is not asked for again before the whole was tried: what arrives of that is kept, so that a link that is never up for
-// long enough for the difference brings the whole in the end.
+// If the Want has similar content, the Fetch asks the CO for the difference (RFC 9842). After a difference that breaks, or does not
+// give the desired content, it tries the whole content first: what arrives of that is kept, so that a link that is too short-lived for
+// the difference brings the whole in the end.
 func HTTP(client *http.Client, base *url.URL, d disk.FS, dir string) Fetch {
 	f := fetcher{disk: d, client: client, base: base, dir: dir}
 	return f.fetch
@@ -70,7 +68,7 @@ func (f fetcher) fetch(ctx context.Context, w Want) ([]byte, error) {
 				return nil, fmt.Errorf("remove download: %w", err)
 			}
 			if !old {
-				return b, nil // who asked finds that it is wrong
+				return b, nil // the caller finds that it is wrong
 			}
 			b, old = nil, false // a power cut can have damaged what an earlier run stored
 		}

@@ -12,8 +12,8 @@ import (
 // signatureSuffix ends the name of the file of a signature, which begins with that of its spec.
 const signatureSuffix = ".sig"
 
-// loadSpecs reads the specs, each with its signature. A signature whose spec is not held, because that one is
-// damaged or was being removed when the LO ended, is removed once it was read: it is of no use by itself, and
+// loadSpecs reads the specs, each with its signature. A signature without its spec, because the spec is
+// damaged or was being removed when the LO ended, is removed after it was read: it is useless alone, and
 // comes again with the spec.
 func (s *Store) loadSpecs() error {
 	entries, err := s.disk.List(s.specDir())

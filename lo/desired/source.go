@@ -15,6 +15,7 @@ import (
 // encoded SiteDesired, again while offer says that it is worth it, and stops
 // doing so when a newer one is there.
 type Source interface {
+	// Run runs until ctx ends, and calls offer with each message.
 	Run(ctx context.Context, offer func(ctx context.Context, payload []byte) error) error
 }
 
@@ -40,10 +41,9 @@ func NewMQTT(log *slog.Logger) *MQTT {
 	return &MQTT{latest: make(chan []byte, 1), retry: notify.New(), log: log}
 }
 
-// Put hands in an arrived message. It never waits: what it replaces was not
-// looked at and is superseded. An offer of another one that is at work is given up:
-// it may be fetching for hours what nobody wants any more. It is called by one
-// goroutine at a time.
+// Put hands in an arrived message. Put never waits: it replaces a message that was not looked at
+// yet. It cancels a running offer of an earlier message, which may be fetching a superseded state
+// for hours. It is called by one goroutine at a time.
 func (s *MQTT) Put(payload []byte) {
 	select {
 	case <-s.latest:

@@ -231,7 +231,7 @@ func TestOtherRootKey(t *testing.T) {
 }
 
 // TestKeysComeLaterToLarge is TestKeysComeLater for a state that is named by digest: it is fetched
-// once more, as nobody has checked it.
+// once more, as it was not checked.
 func TestKeysComeLaterToLarge(t *testing.T) {
 	t.Parallel()
 	dir, co := t.TempDir(), signtest.New(t, 1)

@@ -41,8 +41,8 @@ func (s *Store) whole(ctx context.Context, m protocol.SiteDesired) (protocol.Sit
 	return whole, b, nil
 }
 
-// former returns the encoded version of a deployment that is in force; nil: there is none.
-func (s *Store) former(name protocol.DeploymentName) []byte {
+// previous returns the encoded version of a deployment that is in force; nil: there is none.
+func (s *Store) previous(name protocol.DeploymentName) []byte {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	i := slices.IndexFunc(s.current.Deployments, func(e protocol.SiteEntry) bool { return e.Deployment == name })

@@ -106,7 +106,7 @@ type book struct {
 	unsealed bool  // the end of the file is not known to be whole
 
 	appended atomic.Uint64 // number of changes in the file
-	failed   atomic.Bool   // a flush failed: nobody knows what the disk has
+	failed   atomic.Bool   // a flush failed: what is on the disk is unknown
 
 	flushing sync.Mutex // held while the log is flushed, replaced or closed; protects flushed
 	flushed  uint64     // appended, as it was before the last flush

@@ -178,7 +178,7 @@ func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, 
 	return m.enrol(ctx, c, change{ID: c.Name.Node, Node: node{Key: c.Key, Token: c.Token, Enrolled: now, Remote: c.Remote}, Used: c.Token, Uses: m.s.Used[c.Token] + 1}, old)
 }
 
-// enrol records a node that is admitted, old being who had its name before. m.mu is held.
+// enrol records an admitted node; old is the node that had its name before. m.mu is held.
 func (m *Machines) enrol(ctx context.Context, c identity.Claim, next change, old node) (replaced bool, err error) {
 	if replaced = old.Key != "" && old.Key != c.Key; replaced {
 		next.Replaced, next.End = old.Key, next.Node.Enrolled.Add(identity.LeafLife+endMargin).UnixMilli()
@@ -269,8 +269,8 @@ func (m *Machines) Issued(ctx context.Context, n identity.Name, c *x509.Certific
 	return m.save(change{ID: n.Node, Node: old})
 }
 
-// Refused counts a refusal, and reports it unless whoever asks has proved nothing: others could fill
-// the journal. The same refusal, of a node from an address or of a key that alone is proved, is reported once an hour, see
+// Refused counts a refusal. It also reports it, unless the node has proved nothing: otherwise anyone could fill the
+// journal. The same refusal, of a node from an address or of a key that alone is proved, is reported once an hour, see
 // identity.Tally.
 func (m *Machines) Refused(ctx context.Context, n identity.Name, remote string, r *identity.Refusal) {
 	m.refused.WithLabelValues(string(r.Code)).Inc()
@@ -305,7 +305,7 @@ func (m *Machines) announce() {
 	m.announcing.Lock()
 	defer m.announcing.Unlock()
 	m.mu.Lock()
-	keys := slices.Concat(slices.Collect(maps.Keys(m.listed)), slices.Collect(maps.Keys(m.s.Replaced)))
+	keys := slices.Concat(slices.Sorted(maps.Keys(m.listed)), slices.Sorted(maps.Keys(m.s.Replaced)))
 	m.mu.Unlock()
 	m.o.Changed(keys)
 }

@@ -31,7 +31,7 @@ var (
 func open(t *testing.T, d disk.FS, dir string, damaged func(*statefile.Damage)) *loidentity.Machines {
 	t.Helper()
 	m, err := loidentity.Open(loidentity.Options{
-		Site: "plant1", Dir: dir, Disk: d, Clock: identity.NewClock(func() time.Time { return now }, time.Time{}, nil), Logger: slog.New(slog.DiscardHandler),
+		Site: "plant1", Dir: dir, Disk: d, Clock: identity.NewClock(func() time.Time { return now }, identity.Floor{}, nil), Logger: slog.New(slog.DiscardHandler),
 		Registerer: prometheus.NewRegistry(), Damaged: damaged, Changed: func([]string) {},
 		Report: func(context.Context, protocol.EventKind, protocol.NodeID, protocol.Enrolment) error { return nil },
 	})

@@ -25,10 +25,10 @@ const (
 	// holdFor is how long a key holds its place, from its last question on. So in this time no more
 	// keys than Pending.Most are reported to the CO.
 	holdFor = time.Hour
-	// reportAgain is how often a node that goes on asking is reported to the CO, which bounds how many of a
+	// reportInterval is how often a node that goes on asking is reported to the CO, which bounds how many of a
 	// site it keeps: what others drove out there is back with the next report. It is not less than holdFor,
 	// so that no more reports than Pending.Most are made in that time.
-	reportAgain = time.Hour
+	reportInterval = time.Hour
 )
 
 // approved is the token of nodes that enrolled by an approval of their key, in place of the id of one.
@@ -113,8 +113,8 @@ func (m *Machines) apply(ctx context.Context, c identity.Claim, asked time.Time)
 	return replaced, noReport, err
 }
 
-// hold has a node wait, and returns the refusal that says so and how to report the node: the caller does once
-// m.mu, which is held, is not, as the journal may be slow.
+// hold records a node that waits for approval. It returns the refusal for the node and how to report it. The
+// caller reports after it has released m.mu, which it holds, as the journal may be slow.
 func (m *Machines) hold(ctx context.Context, c identity.Claim, now time.Time) (r report, err error) {
 	if m.o.Pending.Most == 0 {
 		return noReport, identity.Refuse(identity.TokenUnknown, "nodes enrol at this LO with join tokens alone: make one with colony node token %s, or set identity.pending.most in the configuration of the LO", m.o.Site)
@@ -132,7 +132,7 @@ func (m *Machines) hold(ctx context.Context, c identity.Claim, now time.Time) (r
 	}
 	goesOn := !a.reported.IsZero() && a.node == c.Name.Node
 	a.node, a.host, a.last = c.Name.Node, host, now
-	if now.Sub(a.reported) >= reportAgain {
+	if now.Sub(a.reported) >= reportInterval {
 		a.reported, r = now, waitsNew
 		if goesOn {
 			r = waitsOn

@@ -35,7 +35,7 @@ func openPending(t *testing.T, dir string, p loidentity.Pending) (m *loidentity.
 	t.Helper()
 	reports, revoked = new([]string), new([]string)
 	m, err := loidentity.Open(loidentity.Options{
-		Site: "plant1", Dir: dir, Disk: disk.OS, Clock: identity.NewClock(time.Now, time.Time{}, nil), Logger: slog.New(slog.DiscardHandler),
+		Site: "plant1", Dir: dir, Disk: disk.OS, Clock: identity.NewClock(time.Now, identity.Floor{}, nil), Logger: slog.New(slog.DiscardHandler),
 		Registerer: prometheus.NewRegistry(), Pending: p, Changed: func(keys []string) { *revoked = keys },
 		Report: func(_ context.Context, kind protocol.EventKind, n protocol.NodeID, e protocol.Enrolment) error {
 			report := fmt.Sprintf("%s %s %.2x %s %s", kind, n, e.Key, e.Device, e.Remote)
@@ -147,7 +147,7 @@ func TestPendingOfIPv6(t *testing.T) {
 }
 
 // TestPendingBounds checks how many nodes wait, of one address and in all, that a key is reported once an hour, that those
-// that ask no more are forgotten, and that nobody waits where the LO does not say so.
+// that ask no more are forgotten, and that no node waits where the LO does not allow it.
 func TestPendingBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestSlowJournal(t *testing.T) {
 	t.Parallel()
 	begun, end := make(chan protocol.EventKind), make(chan error)
 	m, err := loidentity.Open(loidentity.Options{
-		Site: "plant1", Dir: t.TempDir(), Disk: disk.OS, Clock: identity.NewClock(time.Now, time.Time{}, nil), Logger: slog.New(slog.DiscardHandler),
+		Site: "plant1", Dir: t.TempDir(), Disk: disk.OS, Clock: identity.NewClock(time.Now, identity.Floor{}, nil), Logger: slog.New(slog.DiscardHandler),
 		Registerer: prometheus.NewRegistry(), Pending: loidentity.Pending{Most: 8}, Changed: func([]string) {},
 		Report: func(_ context.Context, kind protocol.EventKind, _ protocol.NodeID, _ protocol.Enrolment) error {
 			begun <- kind

@@ -30,7 +30,7 @@ func openSite(t *testing.T, dir string) *site {
 	s := &site{}
 	var err error
 	s.Machines, err = loidentity.Open(loidentity.Options{
-		Site: "plant1", Dir: dir, Disk: disk.OS, Clock: identity.NewClock(func() time.Time { return now }, time.Time{}, nil), Logger: slog.New(slog.DiscardHandler),
+		Site: "plant1", Dir: dir, Disk: disk.OS, Clock: identity.NewClock(func() time.Time { return now }, identity.Floor{}, nil), Logger: slog.New(slog.DiscardHandler),
 		Registerer: prometheus.NewRegistry(),
 		Changed:    func(keys []string) { s.revoked = slices.Sorted(slices.Values(keys)) },
 		Report: func(_ context.Context, kind protocol.EventKind, n protocol.NodeID, m protocol.Enrolment) error {
@@ -92,7 +92,7 @@ func TestRevoked(t *testing.T) {
 	}{
 		{"g1", "k1", false, identity.Revoked},
 		{"g1", "k3", false, ""},
-		{"g1", "k3", true, ""}, // known by its key, whoever certified it before
+		{"g1", "k3", true, ""}, // known by its key, also with another certificate
 		{"g2", "k2", false, identity.Revoked},
 		{"g9", "k9", true, identity.Revoked}, // a thief of the former authority made it
 		{"g9", "k9", false, ""},
@@ -142,7 +142,7 @@ func TestKnownFromTheCO(t *testing.T) {
 }
 
 // TestReports checks what is reported to the CO: each certificate, which is a renewal from the second on, and each
-// refusal of somebody who has proved something, once.
+// refusal of a machine that has proved something, once.
 func TestReports(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -120,7 +120,7 @@ func New(o Options) (*Link, error) {
 			l.receiver.Connected(false)
 			l.log.Warn("link to the co is down", "err", err)
 		},
-		Logger: l.log, TLS: o.TLS, Proof: o.Proof, Dial: o.Dial, Random: o.Random,
+		Logger: o.Logger, TLS: o.TLS, Proof: o.Proof, Dial: o.Dial, Random: o.Random,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make link to the co: %w", err)

@@ -51,6 +51,9 @@ func (r *Record) ApplyPresence(p protocol.Presence, now time.Time) Outcome {
 	}
 	old := r.Presence
 	r.Presence = p
+	if !old.Online || old.Session != p.Session {
+		r.ForgetPhases()
+	}
 	if old.Session != p.Session {
 		out.Changed = true
 	}
@@ -62,6 +65,13 @@ func (r *Record) ApplyPresence(p protocol.Presence, now time.Time) Outcome {
 		out.Facts = append(out.Facts, r.presenceFact(protocol.NodeOnlineEvent, now))
 	}
 	return out
+}
+
+// ForgetPhases forgets how far the node was with what it brings up: it went on while it was away, or while the LO was.
+func (r *Record) ForgetPhases() {
+	for _, d := range r.Deployments {
+		d.Status.Phase = ""
+	}
 }
 
 // Lost makes the node offline without a message of it: it did not come back after a
@@ -224,6 +234,9 @@ func (d *Deployment) replaced(m protocol.DeploymentStatus) bool {
 	if m.State == lifecycle.Deleted && d.Removing {
 		return false
 	}
+	if d.Status.State == lifecycle.Deleted && a.Digest == "" {
+		return false // nothing was assigned in its place: the node has begun it after the removal that its last report ended
+	}
 	older := !m.Position.IsZero() && a.Position.After(m.Position)
 	earlier := m.State == lifecycle.Failed && m.Digest == a.Digest && m.Attempt != 0 && m.Attempt < a.Attempt
 	return older || earlier
@@ -339,13 +352,14 @@ func (d *Deployment) record(m protocol.DeploymentStatus, now time.Time) {
 		case lifecycle.Installed:
 			d.InstalledMillis = now.UnixMilli()
 		case lifecycle.Deleted:
-			*d = Deployment{Agent: d.Agent, Seq: d.Seq, Removed: d.Removed, Tried: d.Tried, Assigned: Assignment{Position: d.Assigned.Position}, SinceMillis: now.UnixMilli()}
+			*d = Deployment{Agent: d.Agent, Seq: d.Seq, Followed: d.Followed, Removed: d.Removed, Tried: d.Tried, Assigned: Assignment{Position: d.Assigned.Position}, SinceMillis: now.UnixMilli()}
 		case lifecycle.Pending, lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack, lifecycle.Deleting:
 		}
 	}
 	if m.State == lifecycle.Failed && m.RetryMillis != 0 {
 		d.RetryMillis = m.RetryMillis // also of a record that is restored from the journal
 	}
+	d.Follow(m.Site)
 	d.judge(m)
 	d.Status = m
 }

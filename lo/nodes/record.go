@@ -39,6 +39,10 @@ type Record struct {
 	Digest      protocol.Digest   `json:"digest,omitempty"`
 	Fingerprint protocol.Digest   `json:"fingerprint,omitempty"`
 
+	// Stale is the greatest position of the tombstones that there were when the LO last began to decide about the node without a memory of what
+	// it had decided before. What the node has no record of is not removed by them: it may be of later.
+	Stale protocol.Position `json:"stale,omitzero"`
+
 	// Complete says that the node has reported everything that it holds, to this record or
 	// one that it follows. Until then nothing is decided about the node.
 	Complete bool `json:"complete,omitempty"`
@@ -49,10 +53,13 @@ type Record struct {
 	// does.
 	Ahead string `json:"ahead,omitempty"`
 
-	// Restrictions are what a person has restricted about the node, a hold last; Waits is what is not carried out because
-	// of them.
+	// Restrictions are those that persons have set on the node, a hold last; Waits are the changes that are postponed
+	// because of them.
 	Restrictions []Restriction      `json:"restrictions,omitempty"`
 	Waits        []restriction.Wait `json:"waits,omitempty"`
+	// Unsaid says that a snapshot went to the CO in which the node had not reported everything, so that the CO kept all that it had of the node:
+	// once the node has reported, the CO learns what it holds.
+	Unsaid bool `json:"unsaid,omitempty"`
 	// Commands are the last commands that the LO has carried out for the node, so that it carries none out twice.
 	Commands []command.ID `json:"commands,omitempty"`
 
@@ -60,7 +67,7 @@ type Record struct {
 	JournalEpoch string `json:"journalEpoch,omitempty"`
 	JournalSeq   uint64 `json:"journalSeq,omitempty"`
 
-	Deployments map[protocol.DeploymentName]*Deployment `json:"deployments,omitempty"`
+	Deployments map[protocol.DeploymentName]*Deployment `json:"deployments,omitempty"` // that the LO knows of on the node
 }
 
 // A Deployment is the LO's knowledge of one deployment on one node.
@@ -77,7 +84,9 @@ type Deployment struct {
 	// where the present agent made none.
 	Agent string `json:"agent,omitempty"`
 	Seq   uint64 `json:"seq,omitempty"`
-	// Removed says that this report was DELETED, whatever the LO has assigned since.
+	// Followed is the greatest position of the site's desired state that was assigned or reported of it, also of what was removed since.
+	Followed protocol.Position `json:"followed,omitzero"`
+	// Removed says that this report was DELETED, independently of later assignments.
 	Removed bool `json:"removed,omitempty"`
 
 	// Healthy are the versions that were INSTALLED, the last one first.
@@ -95,14 +104,11 @@ type Deployment struct {
 	// Met is the digest of the device constraints that the node met when the deployment was
 	// placed on it; empty: there were none.
 	Met protocol.Digest `json:"met,omitempty"`
+	// Placement is the digest of the placement that the deployment was desired with when it was placed on the node last; empty: it is not known.
+	Placement protocol.Digest `json:"placement,omitempty"`
 	// Due says that the transition to Assigned was not made yet: the node is offline.
 	Due bool `json:"due,omitempty"`
-	// Removing says that the node shall remove it: for the CO's tombstone at the position
-	// Tombstone, with its volumes or without, or, where that is zero, because the LO placed
-	// it elsewhere.
-	Removing  bool              `json:"removing,omitempty"`
-	Tombstone protocol.Position `json:"tombstone,omitzero"`
-	Volumes   bool              `json:"volumes,omitempty"`
+	Removal
 
 	// Tries is how many attempts were made for Desired; RetryMillis when the next one is
 	// due, 0 while none is planned.
@@ -114,19 +120,31 @@ type Deployment struct {
 	Tried []Try `json:"tried,omitempty"`
 }
 
+// A Removal is what the node is asked to remove a deployment by.
+type Removal struct {
+	// Removing says that the node shall remove it: for the CO's tombstone at the position
+	// Tombstone, with its volumes or without, or, where that is zero, because the LO placed
+	// it elsewhere.
+	Removing  bool              `json:"removing,omitempty"`
+	Tombstone protocol.Position `json:"tombstone,omitzero"`
+	// Statement is what the CO signed of that tombstone: a CO whose database was restored may not say it again.
+	Statement []byte `json:"statement,omitempty"`
+	Volumes   bool   `json:"volumes,omitempty"` // remove its volumes, too
+}
+
 // A Desired is what the site's desired state asks for of a deployment on a node. A
 // version that was given up is assigned again only when its Desired changes.
 type Desired struct {
 	Digest   protocol.Digest `json:"digest"`
-	Retry    uint32          `json:"retry,omitempty"`
-	Rollback bool            `json:"rollback,omitempty"`
+	Retry    uint32          `json:"retry,omitempty"`    // see protocol.SiteEntry
+	Rollback bool            `json:"rollback,omitempty"` // see protocol.SiteEntry
 }
 
 // An Assignment is the entry of a deployment in the NodeDesired; zero: it has none.
 type Assignment struct {
 	Digest   protocol.Digest `json:"digest"`
-	Attempt  uint32          `json:"attempt"`
-	Rollback bool            `json:"rollback,omitempty"`
+	Attempt  uint32          `json:"attempt"`            // number of the try, from 1
+	Rollback bool            `json:"rollback,omitempty"` // see protocol.Assignment
 	// Position is of the first NodeDesired that had this entry, or had none.
 	Position protocol.Position `json:"position,omitzero"`
 	// Site is the position of the SiteEntry that it follows from.
@@ -137,13 +155,20 @@ type Assignment struct {
 type Refusal struct {
 	Digest  protocol.Digest `json:"digest"`
 	Code    protocol.Code   `json:"code,omitempty"`
-	Message string          `json:"message,omitempty"`
+	Message string          `json:"message,omitempty"` // of the last failure, for people
+}
+
+// Follow notes what was assigned or reported of a deployment.
+func (d *Deployment) Follow(at protocol.Position) {
+	if at.After(d.Followed) {
+		d.Followed = at
+	}
 }
 
 // A Try is the highest attempt that was made with a digest.
 type Try struct {
 	Digest  protocol.Digest `json:"digest"`
-	Attempt uint32          `json:"attempt"`
+	Attempt uint32          `json:"attempt"` // the highest that was made
 }
 
 // StateRole is the Role of a damaged Record; its Name is the id of the node.
@@ -195,6 +220,14 @@ func (r *Record) State(name protocol.DeploymentName) lifecycle.State {
 	return ""
 }
 
+// Phase returns how far the node is with bringing a deployment up, as it said since it connected last; "": it did not.
+func (r *Record) Phase(name protocol.DeploymentName) protocol.Phase {
+	if d := r.Deployments[name]; d != nil {
+		return d.Status.Phase
+	}
+	return ""
+}
+
 // Runs reports whether the deployment is on this node, or on its way there.
 func (r *Record) Runs(name protocol.DeploymentName) bool {
 	d := r.Deployments[name]
@@ -205,6 +238,20 @@ func (r *Record) Runs(name protocol.DeploymentName) bool {
 		return d.Assigned.Digest != "" // else the node does not hold it, and is not to
 	}
 	return true
+}
+
+// Active returns the version that the node keeps up; "": none, or it is not known. While an update gets its images, and once it has failed, that is the
+// version before.
+func (d *Deployment) Active() protocol.Digest {
+	if d.Status.State == lifecycle.Installed {
+		return d.Status.Digest
+	}
+	return d.Status.Running
+}
+
+// PlacementDigest names a placement as Deployment.Placement does.
+func PlacementDigest(p *protocol.Placement) protocol.Digest {
+	return protocol.DigestOf(protocol.Marshal(p))
 }
 
 // Digests returns every version that the record may still need, sorted.

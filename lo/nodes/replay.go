@@ -60,6 +60,7 @@ func (r *Record) replayStatus(m protocol.DeploymentStatus, now time.Time) {
 		}
 		d.Agent, d.Seq = m.Agent, max(d.Seq, m.Seq)
 	}
+	before := d.Status.Code
 	d.record(m, now)
 	if m.Actor != lifecycle.LO {
 		return
@@ -75,7 +76,7 @@ func (r *Record) replayStatus(m protocol.DeploymentStatus, now time.Time) {
 		}
 		if m.Digest != d.Assigned.Digest {
 			d.Tries = 1
-		} else if !d.tried(m.Digest, m.Attempt) {
+		} else if !d.tried(m.Digest, m.Attempt) && before != protocol.RegistryUnavailable {
 			d.Tries++
 		}
 		d.noteTry(m.Digest, m.Attempt)

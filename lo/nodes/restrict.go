@@ -13,7 +13,7 @@ import (
 // keepCommands is how many commands that the LO carried out a record remembers.
 const keepCommands = 32
 
-// A Restriction is one that is in force on a node, with what is left of it: Left, as it was At on the clock of Boot.
+// A Restriction is one that is in force on a node. Left is its remaining time, measured at time At of the boot Boot of the machine.
 type Restriction struct {
 	restriction.Restriction
 	// Boot names the boot of the LO's machine that At is of; "": nothing is counted yet.
@@ -29,8 +29,11 @@ type Clock struct {
 	// Boot names the boot of the machine and is not empty, SinceBoot is what has passed since, also while the machine slept.
 	Boot      string
 	SinceBoot time.Duration
-	// COMillis is the latest that the time of the CO can be, in milliseconds since 1970; 0: it is not known.
+	// COMillis is the latest that the time of the CO can be, in milliseconds since 1970; 0: it is not known. What must not be late is held against it.
 	COMillis int64
+	// EstimateMillis is the best estimate of it, without a margin, and EstimateAge how long ago the CO was asked.
+	EstimateMillis int64
+	EstimateAge    time.Duration
 }
 
 // left returns what is left of a restriction; ends is false where it has no end. Over a boot, or where nothing is counted yet, what has
@@ -61,7 +64,7 @@ type Change struct {
 	Reason string
 	For    time.Duration
 	Force  bool
-	// Actor is who asked; "": the CO does without tokens.
+	// Actor is the person that asks; "": the CO does without tokens.
 	Actor string
 	// Command is the command that asks; "": it is asked at the machine of the LO.
 	Command command.ID
@@ -111,7 +114,7 @@ func (c *Change) Said(out Outcome) string {
 	if c.For > 0 {
 		return text + " for " + c.For.String()
 	}
-	return text + " until somebody ends it"
+	return text + " until a person ends it"
 }
 
 // slot returns the kinds of which a node has one at most, with that of the change.
@@ -225,7 +228,7 @@ func (r *Record) Restricted(kinds ...restriction.Kind) *Restriction {
 	return &r.Restrictions[i]
 }
 
-// HeldBy says, for people, who holds the node and why; "": nobody does.
+// HeldBy says, for people, which person holds the node and why; "": it is not held.
 func (r *Record) HeldBy() string {
 	if x := r.Restricted(restriction.Hold); x != nil {
 		return x.String()
@@ -247,8 +250,8 @@ func (r *Record) RestrictionsLost(now time.Time) Fact {
 	return r.restrictionFact(&restriction.Change{Did: restriction.Lost}, now)
 }
 
-// restrictionFact is the event of what restricts the node. One without a change, or of what ended by itself, may be replaced by a later
-// one; who did what must reach the CO.
+// restrictionFact is the event of the node's restrictions. An event without a change, or with the end of a restriction by time, may be
+// replaced by a later one; an action of a person must reach the CO.
 func (r *Record) restrictionFact(change *restriction.Change, now time.Time) Fact {
 	m := r.RestrictionReport()
 	m.Change = change
@@ -259,8 +262,8 @@ func (r *Record) restrictionFact(change *restriction.Change, now time.Time) Fact
 	return f
 }
 
-// replayRestrictions takes up what the journal says of the restrictions. What is left of one that the record does not have counts from
-// now on: nobody knows what has passed since the event.
+// replayRestrictions adopts the restrictions of the journal. The remaining time of one that the record does not have counts from now
+// on: the time since the event is unknown.
 func (r *Record) replayRestrictions(m *restriction.Report) {
 	var list []Restriction
 	for _, x := range m.Restrictions {

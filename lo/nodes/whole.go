@@ -1,6 +1,8 @@
 package nodes
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -44,15 +46,18 @@ func (r *Record) ApplyNodeReport(m protocol.NodeReport, now time.Time) Outcome {
 	if !r.Complete || len(r.Expected) > 0 || r.Ahead != "" {
 		r.Complete, r.Expected, r.Ahead, out.Changed = true, nil, "", true
 	}
-	if !whole || out.Raised {
+	if !whole || out.Raised || r.Unsaid {
+		r.Unsaid, out.Changed = false, true
 		out.Facts = append(out.Facts, r.holdings(now))
 	}
 	return out
 }
 
-// holdings is the event that says everything that the node holds.
+// holdings is the event that says everything that the node holds, and what restricts it: the CO may have that of events
+// which the record lacks.
 func (r *Record) holdings(now time.Time) Fact {
-	h := protocol.Holdings{V: protocol.Version}
+	report := r.RestrictionReport()
+	h := protocol.Holdings{V: protocol.Version, Restrictions: protocol.Marshal(&report)}
 	for _, name := range r.Names() {
 		if r.State(name) != lifecycle.Deleted {
 			h.Deployments = append(h.Deployments, name)
@@ -80,16 +85,21 @@ func (r *Record) refuse(raised protocol.EpochRaised, why error, now time.Time, o
 // dropDecisions forgets what the LO decided about the node: its state is left.
 func (r *Record) dropDecisions() {
 	r.Fingerprint, r.Digest = "", ""
-	for _, d := range r.Deployments {
+	for _, name := range slices.Sorted(maps.Keys(r.Deployments)) {
+		d := r.Deployments[name]
+		d.Follow(d.Assigned.Site)
 		d.Desired, d.Assigned, d.Refused = Desired{}, Assignment{}, Refusal{}
 		d.Removing, d.Due, d.Tries, d.RetryMillis = false, false, 0, 0
-		d.Tombstone, d.Volumes = protocol.Position{}, false
+		d.Tombstone, d.Volumes, d.Statement = protocol.Position{}, false, nil
 	}
 }
 
 // applyHeld folds in what the node says of a deployment that it holds.
 func (r *Record) applyHeld(s protocol.DeploymentStatus, now time.Time) Outcome {
 	d := r.Deployments[s.Deployment]
+	if s.State == lifecycle.Updating && s.Running != "" { // nothing gives way before the images are there
+		s.Phase = protocol.Pulling
+	}
 	if d == nil || d.Status.State != s.State || d.Status.Digest != s.Digest || d.Status.Attempt != s.Attempt || d.Status.Unassigned != s.Unassigned {
 		if d != nil {
 			// The report is the whole truth: a node that was put back from an old copy of its
@@ -102,16 +112,21 @@ func (r *Record) applyHeld(s protocol.DeploymentStatus, now time.Time) Outcome {
 		}
 		return out
 	}
-	changed := d.Agent != s.Agent || d.Removed != (s.State == lifecycle.Deleted)
+	if s.State == lifecycle.Updating {
+		d.Status.Phase, d.Status.Running, d.Status.RunningVersion = s.Phase, s.Running, s.RunningVersion
+	}
+	changed := d.Agent != s.Agent || d.Removed != (s.State == lifecycle.Deleted) || s.Site.After(d.Followed)
+	d.Follow(s.Site)
 	d.Agent, d.Seq, d.Removed = s.Agent, s.Seq, s.State == lifecycle.Deleted
 	return Outcome{Changed: changed}
 }
 
-// applyMissing notes that the node does not hold a deployment of the record.
+// applyMissing notes that the node does not hold a deployment of the record. A removal that is under way is decided about anew: a node that has
+// followed a later desired state answers none of before.
 func (r *Record) applyMissing(name protocol.DeploymentName, now time.Time) Outcome {
 	d := r.Deployments[name]
-	out := Outcome{Changed: d.Agent != ""}
-	d.Agent, d.Seq, d.Removed = "", 0, false
+	out := Outcome{Changed: d.Agent != "" || d.Removing}
+	d.Agent, d.Seq, d.Removed, d.Removing = "", 0, false, false
 	switch d.Status.State {
 	case lifecycle.Pending, lifecycle.Deleting, lifecycle.Deleted:
 		return out

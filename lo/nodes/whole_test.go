@@ -8,6 +8,7 @@ import (
 
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
 func whole(held protocol.Held, statuses ...protocol.DeploymentStatus) protocol.NodeReport {
@@ -63,7 +64,7 @@ func TestNodeReportRaises(t *testing.T) {
 		r.Agent = "a"
 		r.Position, r.Digest = c.record.Position, c.record.Digest
 		r.Deployments["web"] = &Deployment{
-			Status: protocol.DeploymentStatus{State: lifecycle.Deleting}, Removing: true, Tombstone: at(1, 1), Assigned: Assignment{Position: at(1, 3)},
+			Status: protocol.DeploymentStatus{State: lifecycle.Deleting}, Removal: Removal{Removing: true, Tombstone: at(1, 1)}, Assigned: Assignment{Position: at(1, 3)},
 		}
 		out := r.ApplyNodeReport(whole(c.node, report(0, lifecycle.Installed)), noon)
 		if r.Position != c.want {
@@ -144,20 +145,23 @@ func TestNodeReportOfAnOldDisk(t *testing.T) {
 func TestNodeReportSaysHoldings(t *testing.T) {
 	t.Parallel()
 	known := func(r *Record) *Record {
-		r.Agent, r.Complete = "a", true
+		r.Agent, r.Complete, r.Waits = "a", true, []restriction.Wait{{Deployment: "old", Why: "the removal waits"}}
 		r.Deployments["web"] = &Deployment{Agent: "a", Seq: 1, Status: protocol.DeploymentStatus{Deployment: "web", State: lifecycle.Installed, Digest: "d1", Attempt: 1}}
 		r.Deployments["old"] = &Deployment{Status: protocol.DeploymentStatus{Deployment: "old", State: lifecycle.Deleted}}
 		return r
 	}
 	web := []protocol.DeploymentName{"web"}
+	unsaid := known(New("n1"))
+	unsaid.Unsaid = true
 	for name, c := range map[string]struct {
 		record *Record
 		held   protocol.Held
 		want   []protocol.DeploymentName // nil: no event
 	}{
-		"a node that is not known": {New("n1"), protocol.Held{}, web},
-		"a whole record":           {known(New("n1")), protocol.Held{}, nil},
-		"a record of before":       {known(New("n1")), protocol.Held{Position: at(1, 3), Digest: "x"}, web},
+		"a node that is not known":            {New("n1"), protocol.Held{}, web},
+		"a whole record":                      {known(New("n1")), protocol.Held{}, nil},
+		"one that a snapshot said nothing of": {unsaid, protocol.Held{}, web},
+		"a record of before":                  {known(New("n1")), protocol.Held{Position: at(1, 3), Digest: "x"}, web},
 	} {
 		out := c.record.ApplyNodeReport(whole(c.held, report(0, lifecycle.Installed)), noon)
 		var got []protocol.DeploymentName
@@ -165,10 +169,17 @@ func TestNodeReportSaysHoldings(t *testing.T) {
 			var h protocol.Holdings
 			if f.Event.Kind == protocol.NodeHoldings && protocol.Unmarshal(f.Event.Body, &h) == nil {
 				got = h.Deployments
+				var m restriction.Report
+				if err := restriction.Unmarshal(h.Restrictions, &m); err != nil || !slices.Equal(m.Waits, c.record.Waits) {
+					t.Errorf("%s: waits %v (%v), want %v", name, m.Waits, err, c.record.Waits)
+				}
 			}
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: holdings: %s", name, diff)
+		}
+		if again := c.record.ApplyNodeReport(whole(c.record.Held(), report(0, lifecycle.Installed)), noon); len(again.Facts) > 0 {
+			t.Errorf("%s: the next report says %v, want nothing", name, again.Facts)
 		}
 	}
 }

@@ -190,6 +190,43 @@ func TestGivesUpOnce(t *testing.T) {
 	}
 }
 
+// TestRegistryAway has no registry answer for long: attempts go on, ever more slowly, count for none, and lead to no rollback; what
+// counts is what the version does once it can be had. So it is in a rollback.
+func TestRegistryAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.desire("2", attempts(2))
+	attempt := uint32(1)
+	for range 20 {
+		w.fail(protocol.RegistryUnavailable)
+		w.reconcile(maxBackoff)
+		attempt++
+		w.expect("2", attempt, false)
+	}
+	w.fail(protocol.RegistryUnavailable)
+	w.reconcile(maxBackoff/2 - time.Second)
+	w.expect("2", attempt, false) // it is not due yet
+	w.reconcile(maxBackoff)
+	w.expect("2", attempt+1, false)
+	w.restart(w.record())
+	w.fail(protocol.StartFailed)
+	w.reconcile(maxBackoff)
+	w.expect("2", attempt+2, false) // the second attempt that counts
+	w.fail(protocol.StartFailed)
+	w.expect("1", 2, true)
+	for n := range uint32(5) {
+		w.fail(protocol.RegistryUnavailable)
+		w.reconcile(maxBackoff)
+		w.expect("1", 3+n, true)
+	}
+	if reported := w.givenUp(); len(reported) > 0 {
+		t.Errorf("given up: %+v", reported)
+	}
+	w.report(lifecycle.Installed, "")
+	w.expect("1", 7, true)
+}
+
 func TestGivingUpEnds(t *testing.T) {
 	t.Parallel()
 	changes := []struct {

@@ -3,6 +3,7 @@ package reconciler
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,25 +41,36 @@ func (j *journalled) apply(t *rapid.T, facts []nodes.Fact) {
 	}
 }
 
-func stepped(t *rapid.T, r *nodes.Record, now time.Time, desired map[protocol.DeploymentName]protocol.SiteEntry, jitter *rand.Rand) Output {
+func stepped(t *rapid.T, r *nodes.Record, now time.Time, desired map[protocol.DeploymentName]protocol.SiteEntry, closed string, jitter *rand.Rand) Output {
 	removals := map[protocol.DeploymentName]protocol.Removal{}
 	for _, name := range []protocol.DeploymentName{"a", "b", "web"} {
 		if _, ok := desired[name]; !ok {
 			removals[name] = protocol.Removal{Deployment: name, Position: protocol.Position{Epoch: 1, Generation: 1}}
 		}
 	}
+	removing := map[protocol.DeploymentName]bool{}
+	for name, d := range r.Deployments {
+		removing[name] = d.Removing
+	}
 	out := Step(r, Input{
-		Now: now, Desired: desired, Removals: removals, LostAfter: time.Minute, Jitter: jitter,
+		Now: now, Desired: desired, Removals: removals, Windows: closed != "no", Closed: strings.TrimPrefix(closed, "no"), LostAfter: time.Minute, Jitter: jitter,
 		Specs: func(d protocol.Digest) (Spec, bool) { return Spec{Bytes: []byte(d)}, d != "" },
 	})
 	if len(out.Faults) > 0 {
 		t.Fatalf("faults: %v", out.Faults)
 	}
+	for _, m := range out.Transitions {
+		stops := m.State == lifecycle.Updating && m.Digest != m.Running && m.Running != "" || m.State == lifecycle.Deleting
+		if closed == "no" || m.From != lifecycle.Installed || !stops || removing[m.Deployment] || closed == "" && r.Online() {
+			continue
+		}
+		t.Fatalf("%s is %s, and was %s, outside of a window", m.Deployment, m.State, m.From)
+	}
 	return out
 }
 
 // stored returns the record as a restart finds it.
-func stored(t *rapid.T, r *nodes.Record) *nodes.Record {
+func stored(t interface{ Fatal(...any) }, r *nodes.Record) *nodes.Record {
 	b, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
@@ -78,11 +90,15 @@ func TestNoReportLeadsOutOfTheTable(t *testing.T) {
 		desired := map[protocol.DeploymentName]protocol.SiteEntry{}
 		j := &journalled{at: map[protocol.DeploymentName]lifecycle.State{}}
 		jitter := rand.New(rand.NewPCG(1, 1))
+		closed := "no"
+		windows := rapid.SampledFrom([]string{"no", "", "outside of a window"}) // none, open, closed
 		names := rapid.SampledFrom([]protocol.DeploymentName{"a", "b"})
 		digests := rapid.Custom(func(t *rapid.T) protocol.Digest { return digest(rapid.SampledFrom(versions).Draw(t, "version")) })
 		agents := rapid.SampledFrom([]string{"x", "x", "x", "y"})
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			switch rapid.IntRange(0, 7).Draw(t, "what") {
+			case 7:
+				closed = windows.Draw(t, "windows")
 			case 0, 1, 2:
 				out := rec.ApplyReport(protocol.DeploymentStatus{
 					V: 1, Node: "n1", Deployment: names.Draw(t, "name"), Agent: agents.Draw(t, "agent"), Seq: rapid.Uint64Range(0, 30).Draw(t, "seq"),
@@ -107,8 +123,8 @@ func TestNoReportLeadsOutOfTheTable(t *testing.T) {
 			case 6:
 				rec = stored(t, rec)
 			}
-			j.apply(t, stepped(t, rec, now, desired, jitter).Facts)
-			if out := stepped(t, rec, now, desired, jitter); len(out.Facts) > 0 || out.Reassigned {
+			j.apply(t, stepped(t, rec, now, desired, closed, jitter).Facts)
+			if out := stepped(t, rec, now, desired, closed, jitter); len(out.Facts) > 0 || out.Reassigned {
 				t.Fatalf("a second step at the same moment still finds something to do: %+v", out)
 			}
 		}
@@ -156,6 +172,11 @@ func (g *gateway) work() {
 	for name, a := range listed {
 		m := g.running[name]
 		next := protocol.DeploymentStatus{V: 1, Node: "n1", Deployment: name, Agent: "x", Actor: lifecycle.EN, Digest: a.Digest, Attempt: a.Attempt}
+		if m != nil {
+			if next.Running = m.Running; m.State == lifecycle.Installed {
+				next.Running = m.Digest
+			}
+		}
 		switch {
 		case m == nil || m.State == lifecycle.Deleting || m.State == lifecycle.Deleted || m.Digest != a.Digest || m.State == lifecycle.Failed && m.Attempt != a.Attempt:
 			next.State = lifecycle.Updating
@@ -165,6 +186,7 @@ func (g *gateway) work() {
 			if a.Rollback {
 				next.State = lifecycle.RollingBack
 			}
+			next.Phase = protocol.Pulling
 			g.say(next)
 		case m.State == lifecycle.Installed && m.Attempt != a.Attempt:
 			next.State = lifecycle.Installed
@@ -188,10 +210,12 @@ func TestConverges(t *testing.T) {
 		desired := map[protocol.DeploymentName]protocol.SiteEntry{}
 		j := &journalled{at: map[protocol.DeploymentName]lifecycle.State{}}
 		jitter := rand.New(rand.NewPCG(1, 1))
+		closed := "no"
+		windows := rapid.SampledFrom([]string{"no", "", "outside of a window"}) // none, open, closed
 		g := &gateway{running: map[protocol.DeploymentName]*protocol.DeploymentStatus{}}
 		retained := &protocol.NodeDesired{}
 		step := func() {
-			out := stepped(t, rec, now, desired, jitter)
+			out := stepped(t, rec, now, desired, closed, jitter)
 			j.apply(t, out.Facts)
 			retained = &out.Desired
 			if rec.Online() {
@@ -215,7 +239,10 @@ func TestConverges(t *testing.T) {
 		}
 		presence(true)
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
-			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			switch rapid.IntRange(0, 7).Draw(t, "what") {
+			case 7:
+				closed = windows.Draw(t, "windows")
+				step()
 			case 0:
 				delete(desired, "web")
 				if v := rapid.SampledFrom(append([]string{""}, versions...)).Draw(t, "version"); v != "" {
@@ -235,6 +262,7 @@ func TestConverges(t *testing.T) {
 				deliver()
 			}
 		}
+		closed = ""
 		presence(true)
 		for range 60 {
 			g.held = retained

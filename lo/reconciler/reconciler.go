@@ -18,7 +18,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -35,8 +34,8 @@ const (
 	// start would be retried without end.
 	stableAfter = 10 * time.Minute
 
-	// clockSlack is how far a time may lie ahead of Now without a clock that was set
-	// back: those who record times, and Step, look at the clock at different moments.
+	// clockSlack is how far a time may lie ahead of Now without a clock that was set back: Step and
+	// the code that records times read the clock at different moments.
 	clockSlack = time.Second
 
 	// keepDeleted is how many deployments that are DELETED a record remembers.
@@ -45,8 +44,8 @@ const (
 
 // A Spec is one version of a deployment, as it goes to a node.
 type Spec struct {
-	Bytes, Signature []byte
-	App, AppVersion  string
+	Bytes, Signature []byte // the encoded spec, and the signature of its statement
+	App, AppVersion  string // id and version of the application
 }
 
 // An Input is what Step decides upon, beside the record.
@@ -64,13 +63,25 @@ type Input struct {
 	Entries map[protocol.DeploymentName]protocol.SiteEntry
 	// Purges are those for this node.
 	Purges []protocol.NodePurge
+	// Follows is the position of the site's desired state up to which the node says that it has followed it; zero: it has not said.
+	Follows protocol.Position
 	// KeySet is the CO's, for the node.
 	KeySet []byte
 	// Specs returns a version that the LO has stored.
 	Specs func(protocol.Digest) (Spec, bool)
-	// Held says, for people, that a person holds the node: nothing on it is installed, updated or removed, but what was
-	// assigned to it before; "": nobody does.
+	// Held says, for people, that a person holds the node: nothing on it is installed, updated or removed, except what
+	// was assigned to it before; "": it is not held.
 	Held string
+	// Windows says that the site has maintenance windows.
+	Windows bool
+	// Closed says, for people, that the site is outside of its maintenance windows: nothing that works is updated or removed, unless its
+	// policy allows it; "": it is inside of one, or has none.
+	Closed string
+	// Opens is when the next window begins, by the time that the LO goes by; zero: that is not known.
+	Opens time.Time
+	// Stays reports whether another node of the site has a deployment up that has to wait for a window to be updated, or to leave that node, so that
+	// the new version does not come to run beside it. Nil: none does.
+	Stays func(protocol.DeploymentName) bool
 	// LostAfter is how long a node may be offline before an install or an update
 	// on it counts as failed.
 	LostAfter time.Duration
@@ -120,12 +131,16 @@ func Step(r *nodes.Record, in Input) Output {
 		names[name] = true
 	}
 	s.rebase()
+	s.noteStale()
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		entry, desired := in.Desired[name]
 		tombstone, removed := in.Removals[name]
 		switch {
 		case desired:
 			s.keep(entry)
+		case removed && s.later(name, tombstone):
+			s.wait(name, fmt.Sprintf("its removal is of %s, and what runs was desired later, at %s: a CO whose database was restored says it again; delete the deployment once more, or deploy it",
+				tombstone.Position, s.desiredAt(name)))
 		case removed || in.Moved[name]:
 			if !s.removalWaits(name, removed) {
 				s.remove(name, tombstone)
@@ -164,26 +179,35 @@ func (s *step) keep(e protocol.SiteEntry) {
 	s.entry = e.Position
 	desired := nodes.Desired{Digest: e.Digest, Retry: e.Retry, Rollback: e.Rollback}
 	d := s.r.Deployments[name]
-	held := s.Held != "" && s.waits(name, d, desired)
+	s.takeBack(name, d, e.Policy.AnyTime)
+	held := s.waits(name, d, desired, e.Policy.AnyTime)
 	switch {
-	case held && (d == nil || d.Status.State == "" || d.Status.State == lifecycle.Deleted || d.Removing):
-		return
+	case held && (d == nil || d.Status.State == "" || d.Status.State == lifecycle.Deleted || d.Removing || d.Assigned.Digest == ""):
+		return // of what the node was not assigned, as the LO has lost its record, it goes on with what it has
 	case held:
 	case d == nil || d.Status.State == "" || d.Status.State == lifecycle.Deleted || d.Removing:
 		if !s.place(name, desired) {
 			return
 		}
 		d = s.r.Deployments[name]
+	case refusedBefore(d, desired):
+		d.Desired, d.Refused = desired, nodes.Refusal{Digest: desired.Digest, Code: d.Status.Code, Message: d.Status.Message}
+		s.retain(name, d)
+		d.Assigned.Rollback = true
 	case d.Desired != desired, d.Assigned.Digest != desired.Digest && d.Refused.Digest != desired.Digest:
 		// The second condition holds for a record that was restored from the journal,
 		// which has transitions but not what was desired.
 		s.changeDesired(name, d, desired)
+	}
+	if placed := nodes.PlacementDigest(&e.Placement); d.Placement != placed {
+		d.Placement, s.out.Changed = placed, true
 	}
 	if met := constraints(e); d.Met != met {
 		d.Met, s.out.Changed = met, true
 	}
 	if d.Assigned.Digest != "" && d.Assigned.Site != e.Position {
 		d.Assigned.Site, s.out.Changed = e.Position, true
+		d.Follow(e.Position)
 	}
 	if d.Status.State == lifecycle.Failed && !d.Due && !held {
 		s.failed(e, d)
@@ -214,7 +238,7 @@ func (s *step) place(name protocol.DeploymentName, desired nodes.Desired) bool {
 	}
 	d := s.r.Deployments[name]
 	d.Removing, d.Desired, d.Refused = false, desired, nodes.Refusal{}
-	d.Tombstone, d.Volumes = protocol.Position{}, false
+	d.Tombstone, d.Volumes, d.Statement = protocol.Position{}, false, nil
 	s.assign(name, d, desired.Digest, false)
 	d.Tries = 1
 	return true
@@ -232,11 +256,7 @@ func (s *step) changeDesired(name protocol.DeploymentName, d *nodes.Deployment, 
 	}
 	d.Tries = 1
 	if state == lifecycle.Installed && d.Status.Digest == desired.Digest {
-		// It still runs what is desired once more. The number of the attempt stays, so
-		// that the node has nothing to do.
-		d.Assigned = nodes.Assignment{Digest: desired.Digest, Attempt: max(1, d.Status.Attempt), Site: s.entry}
-		d.Due = false
-		s.fresh[name] = true
+		s.retain(name, d) // it still runs what is desired once more
 		return
 	}
 	s.assign(name, d, desired.Digest, desired.Rollback)
@@ -250,12 +270,16 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 		}
 		return
 	}
+	if untried(d) && !d.Status.Recovering && !givenUp(d) {
+		s.retry(e, d)
+		return
+	}
 	if d.FailedFrom == lifecycle.RollingBack {
 		s.giveUp(e.Deployment, d) // the earlier version does not start either: a person must decide
 		return
 	}
 	if d.Status.Recovering {
-		return // it worked for the minimum time: the node brings it up again, and says so
+		return // it worked for the minimum time: the node brings it up again, and reports it
 	}
 	if d.FailedFrom == lifecycle.Installed && d.RetryMillis == 0 && d.Tries > 0 &&
 		d.SinceMillis-d.InstalledMillis >= stableAfter.Milliseconds() {
@@ -305,41 +329,10 @@ func givenUp(d *nodes.Deployment) bool {
 	return d.Status.Actor == lifecycle.LO && d.Status.Refused == d.Desired.Digest
 }
 
-// retry plans the next attempt, and makes it when it is due and the node is online.
-func (s *step) retry(e protocol.SiteEntry, d *nodes.Deployment) {
-	if d.RetryMillis == 0 {
-		base := time.Duration(e.Policy.BackoffMillis) * time.Millisecond
-		wait := Backoff(cmp.Or(base, defaultBackoff), d.Tries, s.Jitter)
-		d.RetryMillis = max(1, time.UnixMilli(d.SinceMillis).Add(wait).UnixMilli())
-		s.out.Changed = true
-	}
-	if m := d.Status; m.RetryMillis != d.RetryMillis { // the CO learns when it is
-		s.transition(e.Deployment, protocol.DeploymentStatus{
-			State: lifecycle.Failed, Digest: m.Digest, Attempt: m.Attempt, RetryMillis: d.RetryMillis,
-			Code: m.Code, Message: m.Message, Components: m.Components, Recovering: m.Recovering,
-		})
-	}
-	if due := time.UnixMilli(d.RetryMillis); s.Now.Before(due) {
-		s.runAt(due)
-		return
-	}
-	if !s.r.Online() {
-		return
-	}
-	s.assign(e.Deployment, d, d.Assigned.Digest, false)
-	d.Tries++
-}
-
-// Backoff returns the wait after the n-th attempt, n from 1: base, doubled with
-// each further one up to five minutes, and of that a random part between a half
-// and the whole, so that nodes that failed together do not retry together.
-func Backoff(base time.Duration, n uint32, jitter *rand.Rand) time.Duration {
-	return retry.Policy{Min: base, Max: maxBackoff, Jitter: 0.5}.Delay(int(n)-1, jitter)
-}
-
 // assign changes the assignment. The transition follows when the node is online.
 func (s *step) assign(name protocol.DeploymentName, d *nodes.Deployment, digest protocol.Digest, rollback bool) {
 	d.Assigned = nodes.Assignment{Digest: digest, Attempt: d.NextAttempt(digest), Rollback: rollback, Site: s.entry}
+	d.Follow(s.entry)
 	d.Due, d.RetryMillis = true, 0
 	s.fresh[name] = true
 	s.out.Changed = true

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -22,8 +23,13 @@ type world struct {
 	removals    map[protocol.DeploymentName]protocol.Removal
 	missing     map[protocol.Digest]bool
 	held        string
+	closed      string
+	windows     bool // the site has maintenance windows, also where closed is empty
 	moved       map[protocol.DeploymentName]bool
+	entries     map[protocol.DeploymentName]protocol.SiteEntry // of the site
+	stays       bool                                           // another node keeps the deployment
 	purges      []protocol.NodePurge
+	follows     protocol.Position
 	last        Output
 	seq         uint64
 	transitions []string
@@ -98,7 +104,7 @@ func (w *world) desire(version string, change ...func(*protocol.SiteEntry)) {
 func (w *world) step() {
 	w.t.Helper()
 	w.last = Step(w.rec, Input{
-		Now: w.now, Desired: w.desired, Removals: w.removals, Held: w.held, Moved: w.moved, Purges: w.purges, LostAfter: time.Minute, Jitter: rand.New(rand.NewPCG(1, 2)),
+		Now: w.now, Desired: w.desired, Removals: w.removals, Held: w.held, Windows: w.windows || w.closed != "", Closed: w.closed, Moved: w.moved, Entries: w.entries, Stays: func(protocol.DeploymentName) bool { return w.stays }, Purges: w.purges, Follows: w.follows, LostAfter: time.Minute, Jitter: rand.New(rand.NewPCG(1, 2)),
 		Specs: func(d protocol.Digest) (Spec, bool) {
 			return Spec{Bytes: []byte(d), App: "app"}, d != "" && !w.missing[d]
 		},
@@ -258,6 +264,39 @@ func TestBackoff(t *testing.T) {
 				t.Fatalf("wait after attempt %d: %s, want %s to %s", n, got, most/2, most)
 			}
 		}
+	}
+}
+
+// A version that was given up on a node stays refused there where the LO has lost its record of the node: the node's report says it.
+func TestRefusalOutlivesTheRecord(t *testing.T) {
+	t.Parallel()
+	for name, statuses := range map[string][]func(*world){
+		"after the loss":                    {func(*world) {}},
+		"while the node is held":            {func(w *world) { w.held = "held: work" }, func(w *world) { w.held = "" }},
+		"while the site is out of a window": {func(w *world) { w.closed = "closed" }, func(w *world) { w.closed = "" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.install("1")
+			w.desire("2", attempts(1))
+			w.report(lifecycle.Failed, protocol.StartFailed)
+			w.report(lifecycle.Installed, "")
+			held := w.rec.Deployments["web"].Status
+			w.transitions = nil
+
+			w.rec = nodes.New("n1")
+			w.presence(true, "agent-1")
+			for _, change := range statuses {
+				change(w)
+				w.whole(held)
+				w.reconcile(time.Hour)
+			}
+			w.expect("1", 2, true)
+			w.expectTransitions("LO PENDING", "LO INSTALLING", "EN INSTALLED") // as it is learned
+			w.desire("2", attempts(1), retrying(1))
+			w.expect("2", 1, false)
+		})
 	}
 }
 
@@ -626,4 +665,55 @@ func TestMinHealthy(t *testing.T) {
 	if got := w.last.Desired.Assignments; len(got) != 1 || got[0].MinHealthyMillis != 30_000 || got[0].Attempt != 1 {
 		t.Errorf("assignments %+v, want attempt 1 with 30 s", got)
 	}
+}
+
+// TestTombstoneOfBefore has a tombstone that comes back with a CO whose database was restored: what was desired later, also with the
+// same content, stays as it is.
+func TestTombstoneOfBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at := func(generation uint64) func(*protocol.SiteEntry) {
+		return func(e *protocol.SiteEntry) { e.Position = protocol.Position{Epoch: 1, Generation: generation} }
+	}
+	w.desire("v1", at(1))
+	w.report(lifecycle.Installed, "")
+	w.desire("v1", at(4))
+	tombstone := func(generation uint64) {
+		t.Helper()
+		delete(w.desired, "web")
+		w.removals["web"] = protocol.Removal{Deployment: "web", Volumes: true, Position: protocol.Position{Epoch: 1, Generation: generation}, Signature: []byte(fmt.Sprintf("of %d", generation))}
+		w.step()
+	}
+	tombstone(3)
+	w.expectRemoval()
+	w.expectWait("its removal is of 1.3, and what runs was desired later, at 1.4")
+	if got := w.last.Desired.Assignments; len(got) != 1 || got[0].Site != (protocol.Position{Epoch: 1, Generation: 4}) {
+		t.Errorf("assigned is %+v", got)
+	}
+	if got := w.rec.State("web"); got != lifecycle.Installed {
+		t.Errorf("web is %s", got)
+	}
+	tombstone(5)
+	w.expectWait("")
+	later := protocol.NodeRemoval{Deployment: "web", Volumes: true, Site: protocol.Position{Epoch: 1, Generation: 5}, Signature: []byte("of 5")}
+	w.expectRemoval(later)
+	tombstone(3) // it is being removed already, by the later one
+	w.expectRemoval(later)
+	if got := w.rec.State("web"); got != lifecycle.Deleting {
+		t.Errorf("web is %s", got)
+	}
+	w.report(lifecycle.Deleted, "", func(m *protocol.DeploymentStatus) { m.Site = protocol.Position{Epoch: 1, Generation: 5} })
+	tombstone(3)
+	w.expectWait("")
+	w.expectRemoval()
+
+	lost := newWorld(t) // an LO whose record is lost learns from the node what it follows
+	lost.whole(protocol.DeploymentStatus{
+		V: 1, Node: "n1", Deployment: "web", Agent: lost.rec.Agent, Seq: 1, Actor: lifecycle.EN, State: lifecycle.Installed, Digest: digest("v1"), Attempt: 1,
+		Site: protocol.Position{Epoch: 1, Generation: 4},
+	})
+	lost.removals["web"] = protocol.Removal{Deployment: "web", Volumes: true, Position: protocol.Position{Epoch: 1, Generation: 3}}
+	lost.step()
+	lost.expectRemoval()
+	lost.expectWait("its removal is of 1.3, and what runs was desired later, at 1.4")
 }

@@ -105,3 +105,123 @@ func TestNoRemovalUnasked(t *testing.T) {
 		}
 	})
 }
+
+// TestRemovalOfBeforeEnds sets CO and LO back to a moment at which a removal waited for a node, which has gone on: its agent drops the
+// tombstone, as it has followed a later one, and holds nothing.
+func TestRemovalOfBeforeEnds(t *testing.T) {
+	t.Parallel()
+	tombstone := protocol.Removal{Deployment: "web", Position: protocol.Position{Epoch: 1, Generation: 3}, Volumes: true, Signature: []byte("of 3")}
+	asked := protocol.NodeRemoval{Deployment: "web", Site: tombstone.Position, Volumes: true, Signature: tombstone.Signature}
+	for _, c := range []struct {
+		name    string
+		deleted bool // the record is of a moment at which the LO had begun the removal
+		follows uint64
+	}{
+		{"the removal was under way", true, 6},
+		{"the removal had not begun", false, 6},
+		{"the node has not followed the removal", true, 2},
+	} {
+		w := newWorld(t)
+		w.desire("1")
+		w.report(lifecycle.Installed, "")
+		w.presence(false, "agent-1")
+		delete(w.desired, "web")
+		if c.deleted {
+			w.removals["web"] = tombstone
+			w.step()
+			w.expectRemoval(asked)
+		}
+		w.presence(true, "agent-1")
+		w.removals["web"] = tombstone
+		w.follows = protocol.Position{Epoch: 1, Generation: c.follows}
+		w.seq++
+		held := w.rec.Held()
+		if c.follows > 3 {
+			held = protocol.Held{Position: protocol.Position{Epoch: 1, Generation: 90}, Digest: "later"}
+		}
+		held.Site = w.follows
+		w.rec.ApplyNodeReport(protocol.NodeReport{V: 1, Node: "n1", Agent: w.rec.Agent, Seq: w.seq, Held: held}, w.now)
+		w.step()
+		want, removals := "DELETED", []protocol.NodeRemoval(nil)
+		if c.follows < 3 {
+			want, removals = "DELETING", []protocol.NodeRemoval{asked}
+		}
+		if got := w.rec.State("web"); string(got) != want {
+			t.Errorf("%s: web is %s, want %s", c.name, got, want)
+		}
+		w.expectRemoval(removals...)
+	}
+}
+
+// TestRestOfStaleTombstones has containers, and a volume, of which the node has no record: a tombstone of before an LO lost its memory,
+// or of before what the node is known to have had, waits until the removal is asked for once more.
+func TestRestOfStaleTombstones(t *testing.T) {
+	t.Parallel()
+	at := func(generation uint64) protocol.Position { return protocol.Position{Epoch: 1, Generation: generation} }
+	tombstone := func(generation uint64) protocol.Removal {
+		return protocol.Removal{Deployment: "web", Position: at(generation), Volumes: true}
+	}
+	rest := func(w *world) {
+		w.rec.Inventory = &protocol.Inventory{Unknown: []protocol.DeploymentName{"web"}, Volumes: []protocol.Volume{{Deployment: "web", Name: "data"}}}
+	}
+	obeyed := func(w *world, generation uint64) {
+		t.Helper()
+		w.removals["web"] = tombstone(generation)
+		w.step()
+		w.expectWait("")
+		w.expectRemoval(protocol.NodeRemoval{Deployment: "web", Site: at(generation), Volumes: true})
+	}
+
+	lost := &world{
+		t: t, now: time.UnixMilli(1_700_000_000_000), rec: nodes.New("n1"),
+		desired: map[protocol.DeploymentName]protocol.SiteEntry{}, removals: map[protocol.DeploymentName]protocol.Removal{"web": tombstone(3)},
+	}
+	rest(lost)
+	lost.presence(true, "agent-1")
+	lost.whole()
+	lost.expectWait("its removal is of 1.3, and what the node has of it without a record may be of later")
+	lost.expectRemoval()
+	lost.rec.Inventory.Unknown = nil
+	lost.step()
+	lost.expectWait("the volumes that the node keeps of it may be of later: records of what was assigned to the node were lost; purge")
+	lost.expectRemoval()
+	rest(lost)
+	lost.rec = stored(t, lost.rec)
+	lost.step()
+	lost.expectRemoval()
+	obeyed(lost, 4)
+
+	relearned := newWorld(t) // the LO had lost its record, and has learned from the node what that follows, before the node lost its own
+	relearned.whole(protocol.DeploymentStatus{
+		V: 1, Node: "n1", Deployment: "web", Agent: "agent-1", Seq: 1, Actor: lifecycle.EN, State: lifecycle.Installed, Digest: digest("v1"), Attempt: 1, Site: at(9),
+	})
+	relearned.removals["web"] = tombstone(3)
+	relearned.step()
+	rest(relearned)
+	for range 2 {
+		relearned.whole()
+		relearned.expectWait("its removal is of 1.3, and what runs was desired later, at 1.9")
+		relearned.expectRemoval()
+		relearned.rec = stored(t, relearned.rec)
+	}
+	delete(relearned.removals, "web") // in neither list: what the node does not hold ends
+	relearned.step()
+	relearned.removals["web"] = tombstone(3)
+	relearned.step()
+	relearned.expectWait("its removal is of 1.3, and what the node has of it without a record may be of later")
+	relearned.expectRemoval()
+	obeyed(relearned, 10)
+
+	setBack := newWorld(t) // the LO was set back to before the later deployment, and the node has lost its record of it
+	setBack.desire("1", func(e *protocol.SiteEntry) { e.Position = at(2) })
+	setBack.report(lifecycle.Installed, "")
+	delete(setBack.desired, "web")
+	setBack.removals["web"] = tombstone(3)
+	rest(setBack)
+	setBack.seq++
+	setBack.rec.ApplyNodeReport(protocol.NodeReport{V: 1, Node: "n1", Agent: "agent-1", Seq: setBack.seq, Held: protocol.Held{Position: at(90), Digest: "later"}}, setBack.now)
+	setBack.step()
+	setBack.expectWait("its removal is of 1.3, and what the node has of it without a record may be of later")
+	setBack.expectRemoval()
+	obeyed(setBack, 10)
+}

@@ -154,7 +154,7 @@ func (n *Names) Contests() map[protocol.NodeID][]protocol.Gateway {
 // same reports whether two gateways are one machine, wherever it connects from.
 func same(a, b protocol.Gateway) bool { return a.Agent == b.Agent && a.Boot == b.Boot }
 
-// refusal says who has the name, and what to do.
+// refusal says which gateway has the name, and what to do.
 func (m *name) refusal(id protocol.NodeID, g protocol.Gateway) error {
 	at := func(g protocol.Gateway) string { return cmp.Or(g.Address, "an unknown address") }
 	all := m.gateways()
@@ -175,8 +175,8 @@ func (m *name) refusal(id protocol.NodeID, g protocol.Gateway) error {
 		id, g.Agent, strings.Join(copies, ", "))
 }
 
-// rebooted reports whether a gateway that is not the holder is its machine, started anew, where the holder
-// is away: no other boot of its agent uses the name, and it was not seen while the holder went on.
+// rebooted reports whether a gateway is the holder's machine after a reboot, while the holder is away: no
+// other boot of its agent uses the name, and the gateway was not seen while the holder was connected.
 func (m *name) rebooted(c claim, now time.Time) bool {
 	if c.Agent != m.holder.Agent || c.Boot == m.holder.Boot || c.replaced || m.heldAt.Sub(c.since) >= cutAfter {
 		return false

@@ -1,5 +1,5 @@
 // Package local is what an LO serves at its Unix socket, for people on its own machine: it works without a link to the CO. The
-// kernel says who asks, and the mode of the socket who may.
+// kernel identifies the caller, and the mode of the socket decides which users may connect.
 package local
 
 import (

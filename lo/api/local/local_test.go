@@ -105,7 +105,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestNobody: where the kernel does not say who asks, nothing is changed.
+// TestNobody: where the kernel does not identify the caller, nothing is changed.
 func TestNobody(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -19,8 +19,8 @@ type input struct {
 	payload []byte
 }
 
-// Input takes an encoded Segment of the CO for a command. Where nobody follows the command, or there is no room, it is left out: it is sent
-// again.
+// Input takes an encoded Segment of the CO for a command. If the command is not followed, or there is no room, the segment is dropped: the
+// CO sends it again.
 func (l *Live) Input(id command.ID, payload []byte) error {
 	var m command.Segment
 	if err := command.Unmarshal(payload, &m); err != nil {

@@ -1,6 +1,6 @@
-// Package live carries what commands send live, such as the lines of a log that somebody follows, from the nodes of a site to the CO: as long as a
-// reader renews its lease, whose credit is handed on to the nodes, below all that is in a journal, and in pieces that keep the link
-// busy for a moment only. What has no room is left out, the oldest first, and counted.
+// Package live carries the output of live commands, such as the lines of a log that a person follows, from the nodes of a site to the CO. It does
+// so as long as a reader renews its lease; the reader's credit is forwarded to the nodes. The output has a lower priority than all that is in a
+// journal, and is sent in pieces that occupy the link for a moment only. Output without room is dropped, the oldest first, and counted.
 package live
 
 import (
@@ -29,16 +29,19 @@ const (
 	maxNodes   = 256
 	// underWay is how many pieces may wait for their acknowledgement.
 	underWay = 256
-	// mostSmall bounds what goes at once, in bytes, see uplink.Bulk.Small.
+	// mostSmall bounds what goes at once, in bytes, see pace.Bulk.Small.
 	mostSmall = 512
 	// overhead is what the topic and the rest of a message take beside its data, in bytes.
 	overhead = 128
 )
 
-// A Gate decides when something may go, see uplink.Bulk.
+// A Gate decides when something may go, see pace.Bulk.
 type Gate interface {
+	// Room returns how large a piece may be, in bytes.
 	Room() int
+	// Wait waits until a piece of n bytes may be sent; end is called once it is acknowledged, or given up.
 	Wait(ctx context.Context, n int) (end func(acked bool), err error)
+	// Small is Wait for a small piece, without the wait; nil: too much was sent so lately.
 	Small(n int) (end func(acked bool))
 }
 
@@ -65,7 +68,7 @@ type frame struct {
 // loss is what was left out of a node.
 type loss struct{ items, bytes uint64 }
 
-// stream is one command that somebody follows.
+// stream is one command whose output is followed.
 type stream struct {
 	id      command.ID
 	until   time.Time // the end of the lease
@@ -157,7 +160,7 @@ func (l *Live) find(id command.ID) *stream {
 	return nil
 }
 
-// Frame takes an encoded Frame of a node. Where nobody follows its command it is left out.
+// Frame takes an encoded Frame of a node. If its command is not followed, the frame is dropped.
 func (l *Live) Frame(node protocol.NodeID, id command.ID, payload []byte) error {
 	var m command.Frame
 	if err := command.Unmarshal(payload, &m); err != nil {
@@ -401,7 +404,7 @@ func (l *Live) missed(id command.ID, f command.Frame) {
 	l.leaveOut(s, frame{f.Node, f})
 }
 
-// expire forgets the commands that nobody follows any more, and returns when the next lease ends.
+// expire forgets the commands that are not followed any more, and returns when the next lease ends.
 func (l *Live) expire() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -179,12 +179,12 @@ func credit(t *testing.T, l *Live, m command.Credit) {
 	}
 }
 
-// TestFollow carries lines of two nodes in small pieces, as long as somebody has a lease, and hands credit on.
+// TestFollow carries lines of two nodes in small pieces, as long as a reader has a lease, and hands credit on.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, e := harness(t, &gate{room: 100})
-		send(t, l, "n1", 0, 5, false) // nobody follows
+		send(t, l, "n1", 0, 5, false) // it has no reader
 		credit(t, l, command.Credit{Bytes: 1 << 20})
 		send(t, l, "n1", 5, 50, false)
 		send(t, l, "n2", 0, 7, true)
@@ -257,7 +257,7 @@ func TestSmallFrames(t *testing.T) {
 	})
 }
 
-// TestInput hands segments on to the node that they name, in their order and as they are, as long as somebody has a lease; and gives a node that begins the
+// TestInput hands segments on to the node that they name, in their order and as they are, as long as a reader has a lease; and gives a node that begins the
 // credit that there is.
 func TestInput(t *testing.T) {
 	t.Parallel()
@@ -266,7 +266,7 @@ func TestInput(t *testing.T) {
 		input := func(node protocol.NodeID, offset uint64, size int) error {
 			return l.Input(followed, protocol.Marshal(&command.Segment{V: 1, Node: node, Offset: offset, Data: make([]byte, size), Signature: []byte{1}}))
 		}
-		if err := input("n1", 0, 10); err != nil { // nobody follows
+		if err := input("n1", 0, 10); err != nil { // it has no reader
 			t.Fatal(err)
 		}
 		credit(t, l, command.Credit{Bytes: 5000})

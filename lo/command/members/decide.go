@@ -12,7 +12,7 @@ import (
 type Publication struct {
 	ID   command.ID
 	Node protocol.NodeID
-	// Envelope is empty where the command is taken away.
+	// Envelope is empty where the command is cleared.
 	Envelope []byte
 }
 
@@ -26,7 +26,7 @@ type Reported struct {
 type Execution struct {
 	ID       command.ID
 	Node     protocol.NodeID
-	Envelope []byte
+	Envelope []byte // the encoded command
 }
 
 // A Decision is what is to be done now.
@@ -55,7 +55,7 @@ func (s *Site) Decide(now time.Duration) Decision {
 			d.Next = min(d.Next, tick)
 		}
 		d.Ask = d.Ask || waits && (!known || age > fresh)
-		e.reportAgain(&d)
+		e.resend(&d)
 		e.clear(&d)
 		if e.open == 0 && (known && latest > e.DeadlineMillis+forgetAfter.Milliseconds() || now-e.since > 2*forgetAfter) {
 			d.Forget = append(d.Forget, id)
@@ -63,6 +63,13 @@ func (s *Site) Decide(now time.Duration) Decision {
 	}
 	if s.asked > 0 && now+1-s.asked < askedByNode && (!known || age > fresh) {
 		d.Ask, d.Next = true, min(d.Next, tick)
+	}
+	switch { // the caller knows when it may ask
+	case !s.Timed:
+	case !known || age >= timed:
+		d.Ask = true
+	default:
+		d.Next = min(d.Next, timed-age)
 	}
 	s.crowded(&d)
 	if len(d.Publish)+len(d.Again)+len(d.End)+len(d.Execute) >= perTurn {
@@ -103,8 +110,8 @@ func (s *Site) decide(d *Decision, e *entry, now time.Duration) (waits bool) {
 			if known && latest > e.DeadlineMillis+longest.Milliseconds() || !known && now-e.since > life(e)+longest {
 				d.End = append(d.End, e.by(m.node, command.Unknown, command.NodeAway, fmt.Sprintf("the node began it, and did not report an end within %s after the deadline", longest)))
 			}
-		case e.withdrawn:
-			d.End = append(d.End, e.by(m.node, command.Expired, command.Withdrawn, "it was taken back before the node reported that it began"))
+		case e.cancelled:
+			d.End = append(d.End, e.by(m.node, command.Expired, command.Cancelled, "it was cancelled before the node reported that it began"))
 		case !known:
 			waits = true
 			if now-e.since > life(e) {
@@ -155,8 +162,8 @@ func (e *entry) clear(d *Decision) {
 	}
 }
 
-// reportAgain names the next results that are to be reported again.
-func (e *entry) reportAgain(d *Decision) {
+// resend names the next results that are to be reported again.
+func (e *entry) resend(d *Decision) {
 	for ; e.report > 0 && len(d.Again) < perTurn; e.report-- {
 		if m := &e.members[len(e.members)-e.report]; m.state != "" {
 			d.Again = append(d.Again, Reported{ID: e.ID, Where: m.where})

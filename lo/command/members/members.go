@@ -29,6 +29,8 @@ const (
 	MaxOpen = 2048
 	// fresh is how old the time of the CO may be before it is asked for again, while a command waits.
 	fresh = 10 * time.Minute
+	// timed is how old the time of the CO may be where it is needed all the time.
+	timed = 15 * time.Minute
 	// askedByNode is how long the LO asks on after a node asked.
 	askedByNode = time.Minute
 	// perTurn is how many messages to nodes a Decision has at most, pace the time to the next one then: a thousand a second.
@@ -38,12 +40,12 @@ const (
 	idle    = time.Hour
 )
 
-// A Record is what an LO writes down of a command when it takes it, before anything follows from it.
+// A Record is what an LO writes down of a command that it receives, before anything follows from it.
 type Record struct {
 	ID             command.ID   `cbor:"1,keyasint"`
 	Kind           command.Kind `cbor:"2,keyasint"`
-	IssuedMillis   int64        `cbor:"3,keyasint"`
-	DeadlineMillis int64        `cbor:"4,keyasint"`
+	IssuedMillis   int64        `cbor:"3,keyasint"` // when the CO issued it, in milliseconds since 1970
+	DeadlineMillis int64        `cbor:"4,keyasint"` // by the CO's clock, in milliseconds since 1970
 	// Envelope is the command as the nodes get it, encoded.
 	Envelope []byte `cbor:"5,keyasint,omitempty"`
 	// Code and Message say why it is refused for the whole site.
@@ -53,9 +55,9 @@ type Record struct {
 	Nodes []protocol.NodeID `cbor:"8,keyasint,omitempty"`
 }
 
-// Taken is what the CO gets of it.
-func (r *Record) Taken() command.Taken {
-	return command.Taken{V: protocol.Version, ID: r.ID, Nodes: uint64(len(r.Nodes)), Code: r.Code, Message: r.Message}
+// Received is what the CO gets of it.
+func (r *Record) Received() command.Received {
+	return command.Received{V: protocol.Version, ID: r.ID, Nodes: uint64(len(r.Nodes)), Code: r.Code, Message: r.Message}
 }
 
 // Held is a command as it was found on the disk.
@@ -72,8 +74,8 @@ type Result struct {
 
 // A Where says where in the store the last result of a node is.
 type Where struct {
-	At   int64
-	Size int
+	At   int64 // offset of the result
+	Size int   // in bytes
 }
 
 // member is one node that is meant.
@@ -94,7 +96,7 @@ type entry struct {
 	members   []member // sorted by node
 	open      int      // of them, those that have not ended
 	since     time.Duration
-	withdrawn bool
+	cancelled bool
 	turn      uint64 // the order in which they ended; 0: it has not
 	byLO      bool   // the LO carries it out itself
 	report    int    // how many of its results are still to be reported again, from the end
@@ -104,7 +106,9 @@ func (e *entry) live(latest int64, known bool) bool { return known && latest < e
 
 // A Site is all commands of a site. It is for one goroutine at a time.
 type Site struct {
-	Clock   cotime.Clock
+	Clock cotime.Clock
+	// Timed says that the time of the CO is needed all the time, for maintenance windows.
+	Timed   bool
 	entries map[command.ID]*entry
 	ids     []command.ID            // in the order in which they came
 	open    map[protocol.NodeID]int // how many commands each node has not ended
@@ -245,18 +249,18 @@ func (s *Site) Crowded(nodes []protocol.NodeID) (full []protocol.NodeID) {
 	return full
 }
 
-// Withdraw takes a command back for the nodes that have not begun; ok is false where none is left.
-func (s *Site) Withdraw(id command.ID) (ok bool) {
+// Cancel cancels a command for the nodes that have not begun; ok is false where none is left.
+func (s *Site) Cancel(id command.ID) (ok bool) {
 	e := s.entries[id]
 	if e == nil || e.open == 0 {
 		return false
 	}
-	e.withdrawn = true
+	e.cancelled = true
 	return true
 }
 
-// ReportAgain has all results of a command reported again, as the CO publishes it though it has ended here.
-func (s *Site) ReportAgain(id command.ID) {
+// Resend has all results of a command reported again, as the CO publishes it though it has ended here.
+func (s *Site) Resend(id command.ID) {
 	if e := s.entries[id]; e != nil {
 		e.report = len(e.members)
 	}

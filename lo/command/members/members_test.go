@@ -28,6 +28,26 @@ func from(n int, node protocol.NodeID, state command.State) *command.Result {
 	return &command.Result{V: 1, ID: id(n), Node: node, State: state}
 }
 
+// TestTimeOfASiteWithWindows is asked for without a command, and again before it is old.
+func TestTimeOfASiteWithWindows(t *testing.T) {
+	t.Parallel()
+	s := New()
+	if s.Decide(time.Second).Ask {
+		t.Error("it is asked for, and nobody needs it")
+	}
+	s.Timed = true
+	if !s.Decide(time.Second).Ask {
+		t.Error("it is not asked for")
+	}
+	learn(s, t0, time.Second)
+	if d := s.Decide(time.Minute); d.Ask || d.Next != timed-59*time.Second {
+		t.Errorf("once it is known: %+v", d)
+	}
+	if !s.Decide(timed + time.Second).Ask {
+		t.Error("it is not asked for again")
+	}
+}
+
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	s := New()
@@ -69,7 +89,7 @@ func TestRelease(t *testing.T) {
 	if s.News(from(1, "b", command.Failed)) || s.News(from(1, "c", command.Done)) || s.News(from(2, "b", command.Done)) {
 		t.Error("a second end, of a stranger, or of no command is news")
 	}
-	s.ReportAgain(id(1))
+	s.Resend(id(1))
 	if d := s.Decide(0); len(d.Again) != 2 || d.Again[1].Where.At != 8 {
 		t.Errorf("reported again: %+v", d.Again)
 	}
@@ -90,7 +110,7 @@ func TestEndsOfTheLO(t *testing.T) {
 		state   command.State
 		code    command.Code
 	}{
-		"taken back":                {func(s *Site) { s.Withdraw(id(1)) }, 0, command.Expired, command.Withdrawn},
+		"cancelled":                 {func(s *Site) { s.Cancel(id(1)) }, 0, command.Expired, command.Cancelled},
 		"the time was never learnt": {func(*Site) {}, 62 * time.Minute, command.Expired, command.DeadlineUnverifiable},
 		"it came too late":          {func(s *Site) { learn(s, t0+2*time.Hour.Milliseconds(), 0) }, 0, command.Expired, ""},
 		"it began, and never ended": {func(s *Site) {
@@ -168,7 +188,7 @@ func TestMany(t *testing.T) {
 	}
 	c := &command.Command{ID: id(1), Kind: command.Restart, Selector: map[string]string{"line": "1"}, IssuedMillis: t0, DeadlineMillis: t0 + 1000}
 	r, unknown := Resolve(c, nil, nodes)
-	if len(r.Nodes) != 5000 || len(unknown) != 0 || r.Taken().Nodes != 5000 {
+	if len(r.Nodes) != 5000 || len(unknown) != 0 || r.Received().Nodes != 5000 {
 		t.Fatalf("%d nodes are meant", len(r.Nodes))
 	}
 	s.Add(r, 0)
@@ -219,8 +239,8 @@ func TestEachEnds(t *testing.T) {
 					apply(m)
 				}
 			case 2:
-				if rapid.Bool().Draw(r, "withdrawn") {
-					s.Withdraw(id(1))
+				if rapid.Bool().Draw(r, "cancelled") {
+					s.Cancel(id(1))
 				}
 			default:
 				d := s.Decide(now)

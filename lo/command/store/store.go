@@ -8,7 +8,9 @@ package store
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -36,7 +38,11 @@ type Store struct {
 
 	mu   sync.Mutex // protects what follows, and the logs
 	logs map[command.ID]*recordlog.Log
+	used []command.ID // those of logs, the one that was needed last at the end
 }
+
+// maxOpen bounds the logs that are open at a time, and with them file descriptors: a site may remember any number of commands.
+const maxOpen = 32
 
 // Open makes the directory where it does not exist, and reads what it has. damaged are the files that do not hold all that was stored
 // in them. It fails with a *statefile.NewerError where a later release wrote a file.
@@ -63,6 +69,9 @@ func Open(d disk.FS, dir string) (s *Store, held []members.Held, damaged []*stat
 		}
 		if damage != nil {
 			damaged = append(damaged, damage)
+		}
+		if err := s.Release(command.ID(name)); err != nil {
+			return nil, nil, nil, errors.Join(err, s.Close())
 		}
 		if one == nil {
 			if err := s.Remove(command.ID(name)); err != nil {
@@ -107,7 +116,7 @@ func (s *Store) load(id command.ID) (held *members.Held, damage *statefile.Damag
 	if err != nil {
 		return nil, nil, err
 	}
-	s.logs[id] = l
+	s.keep(id, l)
 	if one.Record.ID != id {
 		return nil, found.Damage, nil
 	}
@@ -134,7 +143,7 @@ func (s *Store) Create(r *members.Record) error {
 	if err != nil {
 		return err
 	}
-	s.logs[r.ID] = l
+	s.keep(r.ID, l)
 	if !found.New {
 		return errors.Join(fmt.Errorf("write down command %s: there is a log of it", r.ID), s.remove(r.ID))
 	}
@@ -157,8 +166,8 @@ func (s *Store) Append(id command.ID, results []command.Result) ([]members.Where
 		if l, _, err = recordlog.Open(s.options(id), func([]byte, uint64) error { return nil }); err != nil {
 			return nil, err
 		}
-		s.logs[id] = l
 	}
+	s.keep(id, l)
 	at := l.Size()
 	var where []members.Where
 	var bodies [][]byte
@@ -206,6 +215,15 @@ func (s *Store) Read(id command.ID, at []members.Where) ([]command.Result, error
 	return out, r.Close()
 }
 
+// keep notes that a log is open, and was needed just now, and closes the one that was not for the longest time where there are too many.
+func (s *Store) keep(id command.ID, l *recordlog.Log) {
+	s.logs[id] = l
+	s.used = append(slices.DeleteFunc(s.used, func(other command.ID) bool { return other == id }), id)
+	if len(s.used) > maxOpen {
+		_ = s.release(s.used[0]) // what it holds is durable
+	}
+}
+
 // Release closes the log of a command that has ended, until it is needed again.
 func (s *Store) Release(id command.ID) error {
 	s.mu.Lock()
@@ -216,6 +234,7 @@ func (s *Store) Release(id command.ID) error {
 func (s *Store) release(id command.ID) error {
 	l := s.logs[id]
 	delete(s.logs, id)
+	s.used = slices.DeleteFunc(s.used, func(other command.ID) bool { return other == id })
 	if l == nil {
 		return nil
 	}
@@ -238,7 +257,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	for id := range s.logs {
+	for _, id := range slices.Sorted(maps.Keys(s.logs)) {
 		errs = append(errs, s.release(id))
 	}
 	return errors.Join(errs...)

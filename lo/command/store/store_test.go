@@ -107,7 +107,7 @@ func TestDamage(t *testing.T) {
 			t.Fatalf("%s: %d held, %d damaged", at, len(held), damaged)
 		}
 		if want.held == 0 {
-			if err := s.Create(&members.Record{ID: id(1)}); err != nil { // it is taken anew
+			if err := s.Create(&members.Record{ID: id(1)}); err != nil { // it is received anew
 				t.Error(err)
 			}
 			continue
@@ -144,5 +144,38 @@ func TestMany(t *testing.T) {
 	d.Restart(true)
 	if _, held, _ := open(t, d); len(held) != 1 || len(held[0].Record.Nodes) != 10_000 || len(held[0].Results) != 10_000 {
 		t.Error("not all of it is there")
+	}
+}
+
+// TestOpenLogs has more commands than logs may be open: what each has is there.
+func TestOpenLogs(t *testing.T) {
+	t.Parallel()
+	d := simdisk.New(1)
+	s, _, _ := open(t, d)
+	const commands = 3 * maxOpen
+	for n := range commands {
+		if err := s.Create(&members.Record{ID: id(n), Kind: command.Restart, IssuedMillis: 1, DeadlineMillis: 2, Envelope: []byte{1}, Nodes: []protocol.NodeID{"a"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 2 {
+		for n := range commands {
+			if _, err := s.Append(id(n), []command.Result{result(n, "a", command.Running)}); err != nil {
+				t.Fatal(err)
+			}
+			if len(s.logs) > maxOpen || len(s.used) != len(s.logs) {
+				t.Fatalf("%d logs are open, %d are noted: want %d at most", len(s.logs), len(s.used), maxOpen)
+			}
+		}
+		s, held, damaged := open(t, d)
+		if len(held) != commands || damaged > 0 || len(s.logs) > 0 {
+			t.Fatalf("%d commands, %d damaged, %d logs open", len(held), damaged, len(s.logs))
+		}
+		for _, h := range held {
+			if len(h.Results) != round+1 {
+				t.Errorf("command %s has %d results, want %d", h.Record.ID, len(h.Results), round+1)
+			}
+		}
+		_ = s.Close()
 	}
 }

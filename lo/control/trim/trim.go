@@ -22,12 +22,19 @@ const trimDelay = time.Second
 
 // A Log is the journal as the uplink uses it; see uplink.Log.
 type Log interface {
+	// Position returns the epoch, what is trimmed and the last sequence of one moment, and what the last was when the journal was opened.
 	Position() (epoch string, trimmed, last, opened uint64)
+	// Bodies returns the bodies of events after a sequence: bodies[i] is that of first+i.
 	Bodies(after uint64, maxRecords, maxBytes int) (first uint64, bodies [][]byte, err error)
+	// Wait returns nil once the last sequence is greater than after.
 	Wait(ctx context.Context, after uint64) error
+	// Trim forgets everything up to through, which the CO has on disk.
 	Trim(through uint64) error
+	// Renew gives the journal a new epoch and keeps its records. have is the position that the CO holds of the old one.
 	Renew(have uint64) error
+	// Salvage gives up the records that cannot be read any more, and returns how many they were.
 	Salvage() (lost uint64, err error)
+	// Backlog returns what the journal reports of itself to the CO, and the time of that moment.
 	Backlog() (b protocol.Backlog, now time.Time)
 }
 

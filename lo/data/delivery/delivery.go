@@ -16,6 +16,7 @@ import (
 
 // A Broker is the site's.
 type Broker interface {
+	// Publish publishes a message, and returns once the broker has accepted it.
 	Publish(ctx context.Context, m client.Message) error
 }
 

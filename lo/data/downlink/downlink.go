@@ -166,7 +166,10 @@ func (d *Downlink) forget(ctx context.Context) error {
 	rules := d.rules
 	d.mu.Unlock()
 	// Also those whose position is lost.
-	for _, name := range append(slices.Collect(maps.Keys(d.positions.all)), d.opts.Retained.Streams()...) {
+	names := slices.Collect(maps.Keys(d.positions.all))
+	names = append(names, d.opts.Retained.Streams()...)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
 		if rules == nil || rules[name] {
 			continue
 		}
@@ -205,7 +208,7 @@ func (d *Downlink) accept(ctx context.Context, payload []byte) error {
 func (d *Downlink) follow(ctx context.Context, at position, b protocol.Batch, events []protocol.Event) (position, error) {
 	before := at
 	advance := at.Follow(b, len(events))
-	if advance.Fresh == 0 {
+	if advance.Fresh == 0 && at.Epoch == before.Epoch {
 		return before, nil
 	}
 	if at.Epoch != before.Epoch || advance.Gap != nil {
@@ -340,7 +343,7 @@ func (d *Downlink) check(m protocol.DataMessage) error {
 	switch {
 	case m.Topic == "" || len(m.Topic) > 1<<16-1 || strings.ContainsAny(m.Topic, "+#\x00") || m.Topic[0] == '$':
 		return protocol.Errorf(protocol.Invalid, "%q is no topic to publish on", m.Topic)
-	case topic.Reserved(m.Topic) && !strings.HasPrefix(m.Topic, topic.ForTail(topic.Data, d.opts.Site, "")):
+	case topic.Reserved(m.Topic) && !topic.HasTail(topic.Data, d.opts.Site, m.Topic):
 		return protocol.Errorf(protocol.Invalid, "topic %s is not for machine data", m.Topic)
 	case m.QoS > 2 || len(m.Properties)%2 != 0:
 		return protocol.Errorf(protocol.Invalid, "message on %s with QoS %d and %d parts of properties", m.Topic, m.QoS, len(m.Properties))

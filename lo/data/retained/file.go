@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/fnv"
+	"maps"
+	"slices"
 
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/recordlog"
@@ -119,7 +121,8 @@ func (s *Store) rewrite() error {
 	now := s.opts.Now()
 	var records [][]byte
 	var last uint64
-	for topic, e := range s.topics {
+	for _, topic := range slices.Sorted(maps.Keys(s.topics)) {
+		e := s.topics[topic]
 		if _, ok := e.message.ExpiresIn(now); !ok {
 			s.bytes -= e.size
 			delete(s.topics, topic)

@@ -75,9 +75,9 @@ type Options struct {
 
 // Stats is a picture of a Store.
 type Stats struct {
-	Topics    int   `json:"topics"`
-	Bytes     int64 `json:"bytes"` // of the messages
-	FileBytes int64 `json:"fileBytes"`
+	Topics    int   `json:"topics"`    // retained messages
+	Bytes     int64 `json:"bytes"`     // of the messages
+	FileBytes int64 `json:"fileBytes"` // size of the files
 }
 
 // A Store is the last message of each topic. One process may have its directory
@@ -316,7 +316,7 @@ func (s *Store) Streams() []string {
 		streams[e.message.Stream] = true
 	}
 	delete(streams, "")
-	return slices.Collect(maps.Keys(streams))
+	return slices.Sorted(maps.Keys(streams))
 }
 
 func (s *Store) list(keep func(*Message) bool) []Message {
