@@ -16,7 +16,7 @@ func ApplyTo(ctx context.Context, conn *pgx.Conn, step int32) error {
 	if err := m.LoadMigrations(files); err != nil {
 		return err
 	}
-	give, err := takeTurn(ctx, conn)
+	give, err := acquireTurn(ctx, conn)
 	if err != nil {
 		return err
 	}

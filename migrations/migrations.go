@@ -21,8 +21,8 @@ var files embed.FS
 // of the connection's search path.
 const Table = "schema_version"
 
-// turnTimeout bounds the wait for others that migrate the same database, who may
-// take longer than a step may wait for a lock; turn is the advisory lock for that.
+// turnTimeout bounds the wait for other programs that migrate the same database, which may take
+// longer than a step may wait for a lock; turn is the advisory lock for that.
 const (
 	turnTimeout = "60s"
 	turn        = int64(0x436f6c6f6e79) // "Colony"
@@ -30,6 +30,9 @@ const (
 
 // lockTimeout bounds the wait of a step for a lock, as a setting of PostgreSQL.
 const lockTimeout = "3s"
+
+// BeforeRestore ends the name of the schema that colony co restore has put aside, or made, and that is there until it has ended.
+const BeforeRestore = "_before_restore"
 
 // Latest returns the number of the last step that this program knows.
 func Latest() int {
@@ -62,7 +65,7 @@ func Apply(ctx context.Context, conn *pgx.Conn) error {
 	if err := m.LoadMigrations(files); err != nil {
 		return fmt.Errorf("load migrations: %w", err)
 	}
-	give, err := takeTurn(ctx, conn)
+	give, err := acquireTurn(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -79,9 +82,9 @@ func Apply(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// takeTurn waits until nobody else migrates the database. give ends the turn, and resets
-// what the connection waits for locks; where it fails, the connection fails in its next use.
-func takeTurn(ctx context.Context, conn *pgx.Conn) (give func(), err error) {
+// acquireTurn waits until no other program migrates the database. give ends the turn, and resets how
+// long the connection waits for locks; if that fails, the next use of the connection fails.
+func acquireTurn(ctx context.Context, conn *pgx.Conn) (give func(), err error) {
 	give = func() {
 		_, _ = conn.Exec(ctx, `select pg_advisory_unlock($1)`, turn)
 		_, _ = conn.Exec(ctx, `reset lock_timeout`)

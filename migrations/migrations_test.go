@@ -103,6 +103,39 @@ func TestWordsKeepRows(t *testing.T) {
 	}
 }
 
+// TestWordsOfCommandsKeepRows brings a database that stands at the step before 050_words.sql up to date, with rows in the tables that it changes.
+func TestWordsOfCommandsKeepRows(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.New(t))
+	if err := migrations.ApplyTo(t.Context(), conn, 49); err != nil {
+		t.Fatal(err)
+	}
+	_, err := conn.Exec(t.Context(), `
+		insert into sites (id, behind) values ('plant', true);
+		insert into command_sites (command, site, created_at, deadline, taken_at, withdrawn_at, given_up, meant, nodes) values
+			('waiting', 'plant', 'epoch', 'epoch', null, null, false, 1, '{}'), ('running', 'plant', 'epoch', 'epoch', 'epoch', null, false, 1, '{}'),
+			('cancelled', 'plant', 'epoch', 'epoch', null, 'epoch', true, 1, '{}');
+		insert into command_nodes (command, site, node, state, code, rank) values ('cancelled', 'plant', 'gw-1', 'refused', 'withdrawn', 1)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Apply(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]string{
+		`select string_agg(concat_ws(' ', command, state, extract(epoch from received_at)::int, extract(epoch from cancelled_at)::int), ', ' order by command) from command_sites`: "cancelled cancelled 0, running running 0, waiting waiting",
+		`select code from command_nodes`:     "cancelled",
+		`select incomplete::text from sites`: "true",
+		`select count(*)::text from pg_indexes where schemaname = current_schema() and indexname = 'command_sites_open'`:                      "1",
+		`select count(*)::text from pg_constraint where connamespace = current_schema()::regnamespace and conname = 'down_streams_site_fkey'`: "1",
+	} {
+		var got string
+		if err := conn.QueryRow(t.Context(), query).Scan(&got); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", query, got, err, want)
+		}
+	}
+}
+
 // TestEventSequenceGoesOn keeps the events of a database that gave ids as it wrote, and
 // goes on behind the last of them.
 func TestEventSequenceGoesOn(t *testing.T) {
@@ -136,8 +169,8 @@ func TestEventSequenceGoesOn(t *testing.T) {
 	}
 }
 
-// TestApplyWaitsForLocksForAWhile applies a step while somebody reads a table that it
-// changes: it gives up, so that those behind it go on, and succeeds the next time.
+// TestApplyWaitsForLocksForAWhile applies a step while a reader holds a table that it changes: it
+// gives up, so that the transactions behind it go on, and succeeds the next time.
 func TestApplyWaitsForLocksForAWhile(t *testing.T) {
 	t.Parallel()
 	url := pgtest.New(t)

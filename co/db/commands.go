@@ -10,15 +10,15 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A TakenCommand is what a site reported of a command that it has.
-type TakenCommand struct {
+// A ReceivedCommand is what a site reported of a command that it has.
+type ReceivedCommand struct {
 	Site protocol.SiteID
-	fleet.CommandTaken
+	fleet.CommandReceived
 }
 
-// QueueCommandsTaken records that sites have commands, each at most once in the list: the last report counts. The
+// QueueCommandsReceived records that sites have commands, each at most once in the list: the last report counts. The
 // caller holds the locks of the sites. What is no command of the site is left out.
-func QueueCommandsTaken(b *pgx.Batch, list []TakenCommand) {
+func QueueCommandsReceived(b *pgx.Batch, list []ReceivedCommand) {
 	if len(list) == 0 {
 		return
 	}
@@ -30,7 +30,7 @@ func QueueCommandsTaken(b *pgx.Batch, list []TakenCommand) {
 		}
 		meant[i] = int64(min(t.Meant, math.MaxInt64))
 	}
-	b.Queue(`update command_sites s set taken_at = coalesce(s.taken_at, now()), meant = u.meant, code = u.code, message = u.message, changed_at = now(), cleared = false
+	b.Queue(`update command_sites s set received_at = coalesce(s.received_at, now()), meant = u.meant, code = u.code, message = u.message, changed_at = now(), cleared = false
 		from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) as u (site, command, code, message, meant)
 		where s.command = u.command and s.site = u.site`, text[0], text[1], text[2], text[3], meant)
 }
@@ -70,9 +70,9 @@ func QueueCommandResults(b *pgx.Batch, list []fleet.CommandResult) {
 			expired = s.expired + m.expired, unknown = s.unknown + m.unknown, changed_at = now()
 		from more m where s.command = m.command and s.site = m.site`,
 		text[0], text[1], text[2], text[3], text[4], text[5], text[6], cut, millis, rank)
-	// A site that reports of what it should not have any more is to have it taken away once again.
+	// A site that reports of what it should not have any more is to have it cleared once again.
 	b.Queue(`update command_sites s set cleared = false, changed_at = now() from (select distinct * from unnest($1::text[], $2::text[]) as r (site, command)) u
-		where s.command = u.command and s.site = u.site and s.cleared`, text[0], text[1])
+		where s.command = u.command and s.site = u.site and s.state not in ('waiting', 'running')`, text[0], text[1])
 }
 
 // moreOf is how many rows more have a state.

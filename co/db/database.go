@@ -1,14 +1,15 @@
-// Package db is the CO's PostgreSQL database: it brings the schema up to date, and has
-// what more than one of the stores in its folder needs: the feed of events, anomalies, what
-// a site reports of its streams, the lock of a site, and the counters of deployments. Errors are of the protocol's
-// kinds; while the database is away they are Unavailable.
+// Package db is the CO's PostgreSQL database. It migrates the schema, and has what several stores in its folder
+// need: the feed of events, anomalies, the reports about a site's streams, the lock of a site, and the counters of
+// deployments. Errors are of the protocol's kinds; while the database is not reachable they are Unavailable.
 package db
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -27,7 +28,7 @@ const feedConns = 5
 type Options struct {
 	// MaxConns bounds the pool; 0 means 16. The feed of events has five more.
 	MaxConns int32
-	// Tracer sees every query but those of the feed. It may be nil.
+	// Tracer sees every query but those of the feed, which are not measured then. It may be nil.
 	Tracer pgx.QueryTracer
 	// NoMigration refuses a database whose schema is not this program's, as another program may use it; one that holds
 	// no CO is prepared.
@@ -82,8 +83,12 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 			Lost:       Counter(o.Registerer, "colony_co_site_events_lost_total", "Events and messages of sites' journals that will never arrive."),
 		},
 	}
+	measured := newMetrics()
+	if o.Tracer == nil && o.Registerer != nil {
+		o.Tracer = measured
+	}
 	var err error
-	d.DB, err = pgdb.Open(ctx, url, pgdb.Options{MaxConns: o.MaxConns, Prepare: d.prepare(o), Tracer: o.Tracer, Logger: d.Log})
+	d.DB, err = pgdb.Open(ctx, url, pgdb.Options{MaxConns: o.MaxConns, Prepare: d.prepare(o), Tracer: o.Tracer, OnTx: measured.ended, Logger: d.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +96,14 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if err != nil {
 		d.DB.Close()
 		return nil, err
+	}
+	measured.pools = map[string]func() *pgxpool.Stat{"work": d.Stat, "feed": d.Feed.Stat}
+	if o.Registerer == nil {
+		return d, nil
+	}
+	if err := o.Registerer.Register(measured); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("register metrics of the database: %w", err)
 	}
 	return d, nil
 }
@@ -103,6 +116,9 @@ func (d *DB) Close() {
 
 func (d *DB) prepare(o Options) func(ctx context.Context, conn *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
+		if err := restored(ctx, conn); err != nil {
+			return err
+		}
 		if o.NoMigration {
 			n, err := migrations.Version(ctx, conn)
 			if err != nil {
@@ -117,6 +133,21 @@ func (d *DB) prepare(o Options) func(ctx context.Context, conn *pgx.Conn) error 
 		}
 		return pgdb.Classify("read epoch", conn.QueryRow(ctx, "select epoch from colony").Scan(&d.epoch))
 	}
+}
+
+// restored fails where a restore did not end: what it put aside is the fleet's record, and what stands in its place may be empty, or
+// a backup whose tokens still count.
+func restored(ctx context.Context, conn *pgx.Conn) error {
+	var schema string
+	err := conn.QueryRow(ctx, `select coalesce(max(nspname), '') from pg_namespace where nspname = current_schema() || $1`, migrations.BeforeRestore).Scan(&schema)
+	if err != nil {
+		return pgdb.Classify("look at the database", err)
+	}
+	if schema != "" {
+		return protocol.Errorf(protocol.Conflict, "a restore of the database did not end, and has left the schema %s: run colony co restore --replace again, "+
+			"which begins with what was there before; or, without it, stop all COs, and drop schema %[1]s where the present content is the right one", pgx.Identifier{schema}.Sanitize())
+	}
+	return nil
 }
 
 // Epoch names this database: the sequences of its streams count within it.

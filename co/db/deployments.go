@@ -31,17 +31,11 @@ func QueueDerive(b *pgx.Batch, of Deployments) {
 }
 
 // QueueArchive archives those of the deployments that the repo does not want and
-// no node has any more, and revives those that a node still reports.
+// no node has any more, and revives those that a node reports.
 func QueueArchive(b *pgx.Batch, of Deployments) {
-	if len(of.Names) == 0 {
-		return
+	if len(of.Names) > 0 {
+		b.Queue(`select archive_deployments($1, $2)`, of.Sites, of.Names)
 	}
-	b.Queue(`update deployments d set archived_at = case when g.archived then now() end, updated_at = now()
-		from (select x.site, x.name, not x.desired and (select sum(n) from unnest(t.reported[1:7]) as n) = 0 as archived
-			from unnest($1::text[], $2::text[]) as u (site, name),
-			lateral (select * from deployments where site = u.site and name = u.name limit 1) x,
-			lateral (select * from deployment_status where site = u.site and name = u.name limit 1) t) g
-		where d.site = g.site and d.name = g.name and (d.archived_at is not null) <> g.archived`, of.Sites, of.Names)
 }
 
 // Replicas is how many nodes should run what is placed so; 0: every node that matches.

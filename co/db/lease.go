@@ -36,11 +36,11 @@ type lease struct {
 
 type leaseKey struct{}
 
-// Lease waits until nobody else has the lease of that name, in any program on this database.
-// The context that it returns ends when the lease is lost, or with ctx; release gives it back
-// and must be called. A holder that is stopped, or does not reach the database, has lost it
-// after leaseTime: what it writes must be within a transaction that calls Fence. It fails where
-// the database is away, or ctx ends.
+// Lease waits until no other program on this database holds the lease of that name. The context
+// that it returns ends when the lease is lost, or with ctx; release gives the lease back and must
+// be called. A holder that is stopped, or does not reach the database, has lost the lease after
+// leaseTime: its writes must be within a transaction that calls Fence. Lease fails where the
+// database is not reachable, or ctx ends.
 func (d *DB) Lease(ctx context.Context, name string) (held context.Context, release func(), err error) {
 	for {
 		asked := time.Now()
@@ -125,8 +125,8 @@ func (d *DB) renewUntilLost(ctx context.Context, l lease, renewed time.Time) err
 	}
 }
 
-// Fence fails with Unavailable where ctx is of a lease that another one has acquired since.
-// Until tx ends, nobody acquires it: who does reads what tx has written.
+// Fence fails with Unavailable where ctx is of a lease that another program has acquired since. The
+// lease cannot change its holder before tx ends; the next holder sees what tx wrote.
 func (d *DB) Fence(ctx context.Context, tx pgx.Tx) error {
 	l, ok := ctx.Value(leaseKey{}).(lease)
 	if !ok {

@@ -8,9 +8,9 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// revoke moves the keys of machines to those that are revoked, for a year and a day from now or from the end of
-// the authority's certificate: an LO that is away may have renewed what the CO does not know of, and be
-// away for long. removed says that the machines were removed, and not revoked by name.
+// revoke moves the keys of machines to the revoked ones, for a year and a day from now or from the end of the
+// authority's certificate. An LO that is away may have renewed certificates that the CO does not know of, and
+// may be away for long. removed says that the machines were removed, and not revoked by name.
 func revoke(where string, removed bool) string {
 	return `with removed as (delete from machines where ` + where + ` returning *), keys as (
 			select key, site, name, false as authority, now() as begins from removed where key <> ''

@@ -89,8 +89,8 @@ func (d *DB) RunSequencer(ctx context.Context) {
 	}
 }
 
-// Admit returns when the feed is not far behind what is committed: who commits many
-// events calls it before, so that a feed that is too slow slows them.
+// Admit returns when the feed is not far behind the commits: writers of many events call it before,
+// so that a slow feed slows them.
 func (d *DB) Admit(ctx context.Context) error {
 	for {
 		opened := d.gate.changed.C()

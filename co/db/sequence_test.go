@@ -265,8 +265,8 @@ func TestRestoredDatabaseGoesOn(t *testing.T) {
 	}
 }
 
-// TestWritersWaitForTheFeed has the sequencer stand still with much left to do: who
-// asks before it commits is held back, and let go once the feed has caught up.
+// TestWritersWaitForTheFeed has the sequencer stand still with much left to do: a writer that asks
+// before it commits waits, until the feed has caught up.
 func TestWritersWaitForTheFeed(t *testing.T) {
 	t.Parallel()
 	d := open(t, pgtest.New(t))

@@ -20,7 +20,7 @@ type Store struct{ db *db.DB }
 // New returns the record in a database, which stays the caller's to close.
 func New(pool *db.DB) *Store { return &Store{pool} }
 
-// keepTokens is how long a token is kept after its end, so that who uses it reads why it is refused.
+// keepTokens is how long a token is kept after its end, so that its user reads why it is refused.
 const keepTokens = `interval '30 days'`
 
 // AddToken records a token. Tokens that ended long ago are removed.

@@ -1,4 +1,4 @@
-// Package auditdb is the CO's record of who did what by its API. Errors are of the protocol's kinds.
+// Package auditdb is the CO's audit in PostgreSQL. Errors are of the protocol's kinds.
 package auditdb
 
 import (
@@ -22,8 +22,8 @@ type Store struct{ db *db.DB }
 // New returns the record in a database, which stays the caller's to close.
 func New(pool *db.DB) *Store { return &Store{pool} }
 
-// Add adds a row. A second outcome of one intent is left out; the error is then of kind Conflict, as each intent has one
-// that writes its outcome, and somebody else wrote the first one.
+// Add adds a row. A second outcome of one intent is left out; the error is then of kind Conflict, as only one writer
+// writes the outcome of an intent, and another one was first.
 func (s *Store) Add(ctx context.Context, r audit.Row) error {
 	other := false
 	err := s.db.Tx(ctx, "write the audit", func(tx pgx.Tx) error {

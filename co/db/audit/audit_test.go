@@ -74,7 +74,7 @@ func verify(t *testing.T, s *auditdb.Store, checkpoints ...audit.Checkpoint) []a
 	}
 }
 
-// TestTampering changes the record as somebody may who owns the database, and so can switch off what keeps others from it.
+// TestTampering changes the record as an owner of the database can, who can switch off the triggers that protect it.
 func TestTampering(t *testing.T) {
 	t.Parallel()
 	const n = 10_000
@@ -143,7 +143,7 @@ func TestSealInParts(t *testing.T) {
 	}
 	add(t, s, 50, audit.Row{Kind: audit.Local, Commits: []string{"a", "b"}}) // the clock was set back
 	add(t, s, 200, audit.Row{Kind: audit.Refused, Status: 403})
-	// Nobody but who seals in order gives a row its place.
+	// Only the keeper, which seals in order, gives a row its place.
 	if _, err := pool.Exec(t.Context(), `update audit set position = 9223372036854775807, hash = '' where position is null`); err == nil {
 		t.Error("a row got a place that is not the next one")
 	}

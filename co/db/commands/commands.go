@@ -94,7 +94,7 @@ func checkSites(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) error {
 		case !ok:
 			return protocol.Errorf(protocol.NotFound, "no site %q: colony site list shows which there are", site)
 		case n >= MaxOpen:
-			return protocol.Errorf(protocol.Conflict, "site %q has %d commands that have not ended, which is the limit: wait for them, or take some back (colony command cancel)", site, n)
+			return protocol.Errorf(protocol.Conflict, "site %q has %d commands that have not ended, which is the limit: wait for them, or cancel some (colony command cancel)", site, n)
 		}
 	}
 	return nil
@@ -205,14 +205,14 @@ func (s *Store) Command(ctx context.Context, id command.ID, within siteset.Set) 
 		return fleet.Command{}, pgdb.Classify("read command", err)
 	}
 	c := found[0]
-	c.Sites, err = pgdb.Rows(ctx, s.db, scanSite, `select s.site, s.nodes, s.selector, s.every, s.state, s.code, s.message, s.taken_at, s.withdrawn_at,
+	c.Sites, err = pgdb.Rows(ctx, s.db, scanSite, `select s.site, s.nodes, s.selector, s.every, s.state, s.code, s.message, s.received_at, s.cancelled_at,
 		s.meant, s.running, s.done, s.failed, s.refused, s.expired, s.unknown from command_sites s where s.command = $3 and `+db.InSet+` order by s.site`, ids, beginnings, id)
 	return c, pgdb.Classify("read the sites of a command", err)
 }
 
 func scanSite(row pgx.CollectableRow) (s fleet.CommandSite, err error) {
 	n := &s.Counts
-	err = row.Scan(&s.Site, &s.Nodes, &s.Selector, &s.All, &s.State, &s.Code, &s.Message, &s.TakenAt, &s.WithdrawnAt,
+	err = row.Scan(&s.Site, &s.Nodes, &s.Selector, &s.All, &s.State, &s.Code, &s.Message, &s.ReceivedAt, &s.CancelledAt,
 		&n.Nodes, &n.Running, &n.Done, &n.Failed, &n.Refused, &n.Expired, &n.Unknown)
 	return s, err
 }
@@ -247,34 +247,34 @@ func scanResult(row pgx.CollectableRow) (r fleet.CommandResult, err error) {
 	return r, err
 }
 
-// Withdraw takes a command back at its sites that a set has: what has not begun does not begin. It returns those where
+// Cancel cancels a command at its sites that a set has: what has not begun does not begin. It returns those where
 // something could still come of it. The error is of kind Conflict where there is none.
-func (s *Store) Withdraw(ctx context.Context, id command.ID, within siteset.Set) (sites []protocol.SiteID, err error) {
+func (s *Store) Cancel(ctx context.Context, id command.ID, within siteset.Set) (sites []protocol.SiteID, err error) {
 	ids, beginnings := db.Sets(within)
-	err = s.db.Tx(ctx, "take back command", func(tx pgx.Tx) error {
+	err = s.db.Tx(ctx, "cancel command", func(tx pgx.Tx) error {
 		var err error
 		if sites, err = pgdb.Rows(ctx, tx, pgx.RowTo[protocol.SiteID], `select s.site from command_sites s where s.command = $3 and `+open+` and `+db.InSet+` order by s.site`, ids, beginnings, id); err != nil {
 			return err
 		}
 		if len(sites) == 0 {
-			return protocol.Errorf(protocol.Conflict, "command %s has ended already: there is nothing to take back", id)
+			return protocol.Errorf(protocol.Conflict, "command %s has ended already: there is nothing to cancel", id)
 		}
 		if _, err = db.LockSites(ctx, tx, sites); err != nil {
 			return err
 		}
 		// Of a site that has reported nothing, nothing may come for long.
-		_, err = tx.Exec(ctx, `update command_sites s set withdrawn_at = coalesce(withdrawn_at, now()), given_up = (state = 'waiting'), cleared = false, changed_at = now()
+		_, err = tx.Exec(ctx, `update command_sites s set cancelled_at = coalesce(cancelled_at, now()), given_up = (state = 'waiting'), cleared = false, changed_at = now()
 			where command = $1 and site = any($2) and `+open, id, pgdb.Texts(sites))
 		if err != nil {
 			return err
 		}
-		return end(ctx, tx, []command.ID{id}, sites, fleet.CommandResult{State: command.Refused, Code: command.Withdrawn, Message: "it was taken back before its site reported anything"})
+		return end(ctx, tx, []command.ID{id}, sites, fleet.CommandResult{State: command.Refused, Code: command.Cancelled, Message: "it was cancelled before its site reported anything"})
 	})
 	return sites, err
 }
 
-// end gives an end to what is missing of commands that were given up, of those of the sites: where a node is known to run
-// one, nobody knows how far it came; other named nodes get what result says. The caller holds the locks of the sites.
+// end writes an end for the missing results of commands that were given up, of those of the sites. Where a node is known
+// to run one, how far it came is unknown; other named nodes get result. The caller holds the locks of the sites.
 func end(ctx context.Context, tx pgx.Tx, ids []command.ID, sites []protocol.SiteID, result fleet.CommandResult) error {
 	result.By = fleet.ByCO
 	unknown := fleet.CommandResult{State: command.Unknown, Message: "it had begun, and its site has reported nothing more", By: fleet.ByCO}
@@ -322,8 +322,8 @@ func (s *Store) GiveUp(ctx context.Context, now time.Time) (more bool, err error
 	const due = `not given_up and state in ('waiting', 'running') and deadline < $1 and (state = 'waiting' or deadline < $2)`
 	err = s.db.Tx(ctx, "give up commands", func(tx pgx.Tx) error {
 		more = false
-		// What was taken back is kept from its site until its deadline.
-		if _, err := tx.Exec(ctx, `update command_sites set changed_at = clock_timestamp() where not cleared and state = 'withdrawn' and deadline < $1 and changed_at < deadline`, now); err != nil {
+		// What was cancelled is kept from its site until its deadline.
+		if _, err := tx.Exec(ctx, `update command_sites set changed_at = clock_timestamp() where not cleared and state = 'cancelled' and deadline < $1 and changed_at < deadline`, now); err != nil {
 			return err
 		}
 		list, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (k key, err error) { return k, row.Scan(&k.id, &k.site) },
@@ -359,16 +359,22 @@ func (s *Store) Pending(ctx context.Context, site protocol.SiteID, since time.Ti
 	}
 	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (p fleet.PendingCommand, err error) {
 		var budget int64
-		err = row.Scan(&p.Site, &p.Nodes, &p.Selector, &p.All, &p.ID, &p.Kind, &p.Encoded, &p.Actor, &p.CreatedAt, &p.Deadline, &budget, &p.State, &p.Withdrawn)
+		err = row.Scan(&p.Site, &p.Nodes, &p.Selector, &p.All, &p.ID, &p.Kind, &p.Encoded, &p.Actor, &p.CreatedAt, &p.Deadline, &budget, &p.State, &p.Cancelled, &p.ChangedAt)
 		p.Budget = uint64(budget)
 		return p, err
-	}, `select s.site, s.nodes, s.selector, s.every, c.id, c.kind, c.args, c.actor, c.created_at, c.deadline, c.budget, s.state, s.withdrawn_at is not null
+	}, `select s.site, s.nodes, s.selector, s.every, c.id, c.kind, c.args, c.actor, c.created_at, c.deadline, c.budget, s.state, s.cancelled_at is not null, s.changed_at
 		from command_sites s join commands c on c.id = s.command where not s.cleared and `+where+` order by s.site, s.created_at, c.id`, args...)
 	return list, pgdb.Classify("read commands to publish", err)
 }
 
-// Cleared records that the broker has nothing more of commands of a site that have ended.
-func (s *Store) Cleared(ctx context.Context, site protocol.SiteID, ids []command.ID) error {
-	_, err := s.db.Exec(ctx, `update command_sites set cleared = true where site = $1 and command = any($2) and state not in ('waiting', 'running')`, site, pgdb.Texts(ids))
+// Cleared records that the broker has nothing more of commands that have ended, as they were read: of one that changed since
+// the site has to learn once again that it is not there any more.
+func (s *Store) Cleared(ctx context.Context, list []fleet.PendingCommand) error {
+	ids, sites, seen := make([]string, len(list)), make([]string, len(list)), make([]time.Time, len(list))
+	for i := range list {
+		ids[i], sites[i], seen[i] = string(list[i].ID), string(list[i].Site), list[i].ChangedAt
+	}
+	_, err := s.db.Exec(ctx, `update command_sites s set cleared = true from unnest($1::text[], $2::text[], $3::timestamptz[]) as u (command, site, seen)
+		where s.command = u.command and s.site = u.site and s.changed_at = u.seen and s.state not in ('waiting', 'running')`, ids, sites, seen)
 	return pgdb.Classify("record which commands are cleared", err)
 }

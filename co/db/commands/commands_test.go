@@ -61,8 +61,8 @@ func nodeUp(node protocol.NodeID) protocol.Event {
 	return protocol.Event{Kind: protocol.NodeOnlineEvent, Node: node, Body: protocol.Marshal(protocol.Presence{V: 1, Online: true, Session: "x"})}
 }
 
-func taken(id command.ID, nodes uint64, code command.Code) protocol.Event {
-	return protocol.Event{Kind: protocol.CommandTaken, Body: protocol.Marshal(command.Taken{V: 1, ID: id, Nodes: nodes, Code: code, Message: string(code)})}
+func received(id command.ID, nodes uint64, code command.Code) protocol.Event {
+	return protocol.Event{Kind: protocol.CommandReceived, Body: protocol.Marshal(command.Received{V: 1, ID: id, Nodes: nodes, Code: code, Message: string(code)})}
 }
 
 func result(r command.Result) protocol.Event {
@@ -135,7 +135,7 @@ func TestWhichResultCounts(t *testing.T) {
 	for _, order := range orders {
 		for _, together := range []bool{true, false} {
 			id := r.create(time.Hour, named("plant", "gw-1"))
-			events := []protocol.Event{taken(id, 1, "")}
+			events := []protocol.Event{received(id, 1, "")}
 			for _, i := range order {
 				v := list[i]
 				v.ID = id
@@ -156,7 +156,7 @@ func TestWhichResultCounts(t *testing.T) {
 	}
 	// What the LO says of a node that has not ended ends it; the first of two ends of one maker stays.
 	id := r.create(time.Hour, named("plant", "gw-1", "gw-2"))
-	r.report("plant", taken(id, 2, ""), result(command.Result{ID: id, Node: "gw-1", State: command.Running}))
+	r.report("plant", received(id, 2, ""), result(command.Result{ID: id, Node: "gw-1", State: command.Running}))
 	r.report("plant", result(command.Result{ID: id, Node: "gw-1", State: command.Unknown, ByLO: byLO}), result(command.Result{ID: id, Node: "gw-2", State: command.Failed}))
 	r.report("plant", result(command.Result{ID: id, Node: "gw-2", State: command.Done}), result(command.Result{ID: id, Node: "gw-1", State: command.Running}))
 	if got, c := r.brief(id), r.at(id); got != "plant/gw-1=unknown by lo plant/gw-2=failed by node" || c.Counts != (fleet.CommandCounts{Nodes: 2, Unknown: 1, Failed: 1}) {
@@ -164,7 +164,7 @@ func TestWhichResultCounts(t *testing.T) {
 	}
 	// A result of what is no command of the site is an event and nothing else.
 	other := r.create(time.Hour, named("north", "gw-1"))
-	r.report("plant", taken(other, 5, ""), result(command.Result{ID: other, Node: "gw-1", State: command.Done}), result(command.Result{ID: id2, Node: "gw-1", State: command.Done}))
+	r.report("plant", received(other, 5, ""), result(command.Result{ID: other, Node: "gw-1", State: command.Done}), result(command.Result{ID: id2, Node: "gw-1", State: command.Done}))
 	if got, c := r.brief(other), r.at(other); got != "" || c.Sites[0].State != fleet.CommandWaiting {
 		t.Errorf("a report of another site: %s, %+v", got, c)
 	}
@@ -185,13 +185,13 @@ func TestRefusedBySite(t *testing.T) {
 	r := open(t)
 	for _, code := range []command.Code{command.BadSignature, command.NoNode} {
 		id := r.create(time.Hour, all("plant"))
-		r.report("plant", taken(id, 0, code))
+		r.report("plant", received(id, 0, code))
 		if c := r.at(id); c.State != "ended" || c.Sites[0].State != fleet.CommandRefused || c.Sites[0].Code != code {
 			t.Errorf("%s: %+v", code, c)
 		}
 	}
 	id := r.create(time.Hour, all("plant"))
-	r.report("plant", taken(id, 0, ""))
+	r.report("plant", received(id, 0, ""))
 	if c := r.at(id); c.Sites[0].State != fleet.CommandEnded {
 		t.Errorf("no node is meant: %+v", c)
 	}
@@ -205,7 +205,7 @@ func TestSiteRefuses(t *testing.T) {
 	if c := r.at(id); c.RefusedSites != 0 || c.RefusedCode != "" {
 		t.Errorf("before: %+v", c)
 	}
-	r.report("plant", taken(id, 0, command.Busy))
+	r.report("plant", received(id, 0, command.Busy))
 	if c := r.at(id); c.RefusedSites != 1 || c.RefusedCode != command.Busy {
 		t.Errorf("after: %+v", c)
 	}
@@ -218,9 +218,9 @@ func TestGiveUp(t *testing.T) {
 	silent := r.create(-2*time.Minute, named("plant", "gw-1", "gw-2"), all("north"))
 	recent := r.create(-time.Second, named("plant", "gw-1"))
 	begun := r.create(-25*time.Hour, named("plant", "gw-1", "gw-2"))
-	r.report("plant", taken(begun, 2, ""), result(command.Result{ID: begun, Node: "gw-1", State: command.Running}))
+	r.report("plant", received(begun, 2, ""), result(command.Result{ID: begun, Node: "gw-1", State: command.Running}))
 	waits := r.create(-time.Hour, named("plant", "gw-1"))
-	r.report("plant", taken(waits, 1, ""))
+	r.report("plant", received(waits, 1, ""))
 	for range 2 { // again it finds nothing
 		if more, err := r.GiveUp(t.Context(), time.Now()); err != nil || more {
 			t.Fatalf("%t, %v", more, err)
@@ -241,7 +241,7 @@ func TestGiveUp(t *testing.T) {
 		t.Errorf("begun: %+v", c)
 	}
 	// What the site says after all counts more.
-	r.report("plant", taken(silent, 2, ""), result(command.Result{ID: silent, Node: "gw-1", State: command.Done}), result(command.Result{ID: silent, Node: "gw-2", State: command.Expired, ByLO: true}))
+	r.report("plant", received(silent, 2, ""), result(command.Result{ID: silent, Node: "gw-1", State: command.Done}), result(command.Result{ID: silent, Node: "gw-2", State: command.Expired, ByLO: true}))
 	if got := r.brief(silent); got != "plant/gw-1=done by node plant/gw-2=expired by lo" {
 		t.Errorf("reported late: %s", got)
 	}
@@ -256,7 +256,7 @@ func TestPending(t *testing.T) {
 	r := open(t)
 	open := r.create(time.Hour, named("plant", "gw-2", "gw-1"), fleet.CommandTarget{Site: "north", Selector: map[string]string{"line": "3"}})
 	done := r.create(time.Hour, all("plant"))
-	r.report("plant", taken(done, 1, ""), result(command.Result{ID: done, Node: "gw-1", State: command.Done}))
+	r.report("plant", received(done, 1, ""), result(command.Result{ID: done, Node: "gw-1", State: command.Done}))
 	brief := func(site protocol.SiteID, since time.Time) string {
 		t.Helper()
 		list, err := r.Pending(t.Context(), site, since)
@@ -275,9 +275,27 @@ func TestPending(t *testing.T) {
 	if got := brief("north", time.Now().Add(time.Hour)); got != "" {
 		t.Errorf("changed later: %s", got)
 	}
-	if err := r.Cleared(t.Context(), "plant", []command.ID{done, open}); err != nil { // open has not ended
-		t.Fatal(err)
+	read := func() []fleet.PendingCommand {
+		t.Helper()
+		list, err := r.Pending(t.Context(), "plant", time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
 	}
+	cleared := func(list []fleet.PendingCommand) {
+		t.Helper()
+		if err := r.Cleared(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := read()
+	r.report("plant", result(command.Result{ID: done, Node: "gw-1", State: command.Done})) // while the broker clears it
+	cleared(seen)
+	if got, want := brief("plant", time.Time{}), "plant waiting true [gw-2 gw-1] map[]; plant ended false [] map[]"; got != want {
+		t.Errorf("reported meanwhile: %s, want %s", got, want)
+	}
+	cleared(read()) // open has not ended
 	if got, want := brief("plant", time.Time{}), "plant waiting true [gw-2 gw-1] map[]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -287,7 +305,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestListsAreScoped lists commands of several sites, in pages, for who may see some of the sites.
+// TestListsAreScoped lists commands of several sites, in pages, for a principal that may see some
+// of the sites.
 func TestListsAreScoped(t *testing.T) {
 	t.Parallel()
 	r := open(t)
@@ -296,7 +315,7 @@ func TestListsAreScoped(t *testing.T) {
 		both = append(both, r.create(time.Hour, named("plant", "gw-1"), named("north", "gw-1")))
 	}
 	plant := r.create(time.Hour, named("plant", "gw-1"))
-	r.report("plant", taken(both[0], 1, ""), result(command.Result{ID: both[0], Node: "gw-1", State: command.Done}))
+	r.report("plant", received(both[0], 1, ""), result(command.Result{ID: both[0], Node: "gw-1", State: command.Done}))
 	within := func(entries ...string) siteset.Set {
 		s, err := siteset.Parse(entries)
 		if err != nil {
@@ -348,15 +367,15 @@ func TestListsAreScoped(t *testing.T) {
 	if list, _, err := r.Results(t.Context(), both[0], fleet.ResultFilter{Within: within("north")}, fleet.Page{}); err != nil || len(list) != 0 {
 		t.Errorf("results of another site: %+v, %v", list, err)
 	}
-	// Who may take it back at one site, takes it back there.
-	if sites, err := r.Withdraw(t.Context(), both[1], within("north")); err != nil || len(sites) != 1 || sites[0] != "north" {
-		t.Errorf("taken back at %v, %v", sites, err)
+	// A principal of one site cancels it there.
+	if sites, err := r.Cancel(t.Context(), both[1], within("north")); err != nil || len(sites) != 1 || sites[0] != "north" {
+		t.Errorf("cancelled at %v, %v", sites, err)
 	}
-	if c := r.at(both[1]); c.Sites[0].State != fleet.CommandWithdrawn || c.Sites[1].State != fleet.CommandWaiting {
-		t.Errorf("taken back at one site: %+v", c.Sites)
+	if c := r.at(both[1]); c.Sites[0].State != fleet.CommandCancelled || c.Sites[1].State != fleet.CommandWaiting {
+		t.Errorf("cancelled at one site: %+v", c.Sites)
 	}
-	if _, err := r.Withdraw(t.Context(), both[1], within("north")); protocol.KindOf(err) != protocol.Conflict {
-		t.Errorf("taken back twice: %v", err)
+	if _, err := r.Cancel(t.Context(), both[1], within("north")); protocol.KindOf(err) != protocol.Conflict {
+		t.Errorf("cancelled twice: %v", err)
 	}
 	if _, _, err := r.Commands(t.Context(), fleet.CommandFilter{}, fleet.Page{Cursor: "x"}); protocol.KindOf(err) != protocol.Invalid {
 		t.Errorf("a cursor that is none: %v", err)
@@ -386,7 +405,7 @@ func TestManyResults(t *testing.T) {
 		began[i] = result(command.Result{ID: id, Node: node, State: command.Running})
 		ended[i] = result(command.Result{ID: id, Node: node, State: []command.State{command.Done, command.Failed}[i%2], Output: "restarted"})
 	}
-	r.report("plant", taken(id, n, ""))
+	r.report("plant", received(id, n, ""))
 	r.report("plant", began...)
 	if c := r.at(id); c.Counts != (fleet.CommandCounts{Nodes: n, Running: n}) || c.State != "open" {
 		t.Errorf("begun: %+v", c.Counts)
@@ -417,7 +436,7 @@ func TestRetention(t *testing.T) {
 	r := open(t)
 	old, young := r.create(-48*time.Hour, named("plant", "gw-1")), r.create(time.Hour, named("plant", "gw-1"))
 	for _, id := range []command.ID{old, young} {
-		r.report("plant", taken(id, 1, ""), result(command.Result{ID: id, Node: "gw-1", State: command.Done}))
+		r.report("plant", received(id, 1, ""), result(command.Result{ID: id, Node: "gw-1", State: command.Done}))
 	}
 	if err := r.fleet.Retain(t.Context(), upkeepdb.Retention{History: 24 * time.Hour}); err != nil {
 		t.Fatal(err)

@@ -229,7 +229,7 @@ func TestVolatile(t *testing.T) {
 	b := newDownBench(t)
 	v := b.message("v", "1")
 	v.Volatile = true
-	b.put(v) // nobody is there
+	b.put(v) // no site is connected
 	if err := b.s.sites.SetSitePresence(t.Context(), "plant", protocol.Presence{V: 1, Online: true, Session: "s"}); err != nil {
 		t.Fatal(err)
 	}

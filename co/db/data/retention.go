@@ -236,9 +236,9 @@ func (s *Store) expireRetained(ctx context.Context) error {
 	return pgdb.Classify("delete expired retained data", err)
 }
 
-// forgetStreams forgets streams that belong to no rule any more, so that a site's
-// streams are bounded though its rules get new names. One that comes back begins
-// anew, as a site that the CO does not know, and so do those who read it.
+// forgetStreams forgets streams that belong to no rule any more, so that the number of a site's
+// streams is bounded even if its rules get new names. A stream that comes back begins anew, as that
+// of an unknown site does, and so do its readers.
 func (s *Store) forgetStreams(ctx context.Context) error {
 	_, err := s.db.Exec(ctx, `with removed as (delete from streams l where stream <> '' and reported_at < now() - $1 * interval '1 s'
 		and not exists (select from data_rules r where r.site = l.site and 'data/' || r.name = l.stream)

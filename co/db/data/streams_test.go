@@ -227,8 +227,8 @@ func TestMessagesAreStoredAsTheirRulesSay(t *testing.T) {
 	streams[2].want("kept for ever", streams[2].stored(), "x=4 x=now")
 }
 
-// TestStoringMakesItsDay checks that messages are stored though nobody made
-// partitions ahead, by several at once, and though they were dropped.
+// TestStoringMakesItsDay checks that messages are stored without partitions made ahead, by several
+// writers at once, and though they were dropped.
 func TestStoringMakesItsDay(t *testing.T) {
 	t.Parallel()
 	_, streams := newStreamHelper(t, "temps")

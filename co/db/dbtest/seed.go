@@ -44,12 +44,12 @@ func App(i int) string { return fmt.Sprintf("com.example.app-%02d", i) }
 // Apps is the number of applications.
 const Apps = 50
 
-// Seed writes a fleet into an empty database. Most sites and nodes are online and most
-// deployments INSTALLED, spread so that any part of the fleet looks like the whole: one
-// site of 100 is offline, one node of 50, one of 1,000 has an old agent; one deployment
-// of 97 has failed on a node, one of 193 is being installed, one of 500 waits for its
-// site. Each node has the labels role (one of three), zone (one of a hundred) and
-// serial, which is its own. The statistics of the tables are those of the fleet.
+// Seed writes a fleet into an empty database. Most sites and nodes are online and most deployments
+// INSTALLED, spread so that any part of the fleet looks like the whole. One site of 100 is offline,
+// and one node of 50; one node of 1,000 has an old agent. One deployment of 97 has failed on a
+// node, one of 193 is being installed, and one of 500 waits for its site. Each node has the labels
+// role (one of three), zone (one of a hundred) and serial, which is its own. The statistics of the
+// tables are those of the fleet.
 func Seed(ctx context.Context, conn *pgx.Conn, s Size) error {
 	for _, step := range seedSteps {
 		if _, err := conn.Exec(ctx, step.sql, step.args(s)...); err != nil {

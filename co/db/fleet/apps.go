@@ -43,16 +43,10 @@ func (s *Store) SaveAppVersion(ctx context.Context, v fleet.AppVersion) (created
 			return err
 		}
 		created = true
-		var latest string
-		if err := tx.QueryRow(ctx, `select latest from apps where id = $1 for update`, v.AppID).Scan(&latest); err != nil {
+		if _, err := tx.Exec(ctx, `select from apps where id = $1 for update`, v.AppID); err != nil {
 			return err
 		}
-		if v.Version != latest && !fleet.Newer(v.Version, latest) {
-			return imported(ctx, tx, v)
-		}
-		_, err = tx.Exec(ctx, `update apps set name = $2, description = $3, latest = $4, updated_at = now() where id = $1`,
-			v.AppID, v.Name, v.Description, v.Version)
-		if err != nil {
+		if err := versions.FindLatest(ctx, tx, v.AppID); err != nil {
 			return err
 		}
 		return imported(ctx, tx, v)
@@ -68,6 +62,13 @@ func imported(ctx context.Context, tx pgx.Tx, v fleet.AppVersion) error {
 // with its last one. See versions.Remove for what it refuses.
 func (s *Store) RemoveAppVersion(ctx context.Context, id, version string) error {
 	return s.db.Tx(ctx, "remove application version", func(tx pgx.Tx) error { return versions.Remove(ctx, tx, id, version) })
+}
+
+// SetAppStage changes whether a version of an application may be deployed; reason says why, for people.
+func (s *Store) SetAppStage(ctx context.Context, id, version string, stage fleet.Stage, reason string) error {
+	return s.db.Tx(ctx, "set stage of application version", func(tx pgx.Tx) error {
+		return versions.SetStage(ctx, tx, &fleet.AppVersion{AppID: id, Version: version, Stage: stage, StageReason: reason})
+	})
 }
 
 // ArchivePin returns the digest of the Compose archive of a revision, "" for one that was

@@ -52,7 +52,11 @@ func (r *randomSite) presence() protocol.Presence {
 }
 
 func (r *randomSite) inventory(node protocol.NodeID) protocol.Inventory {
-	return protocol.Inventory{V: 1, Node: node, Labels: map[string]string{"line": fmt.Sprint(r.IntN(3)), "role": "a\x00"}}
+	m := protocol.Inventory{V: 1, Node: node, Labels: map[string]string{"line": fmt.Sprint(r.IntN(3)), "role": "a\x00"}}
+	for range r.IntN(3) {
+		m.Unknown = append(m.Unknown, protocol.DeploymentName(r.name()))
+	}
+	return m
 }
 
 func (r *randomSite) event(j *journal) {

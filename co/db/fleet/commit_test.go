@@ -178,11 +178,11 @@ func TestContractOfTheUplink(t *testing.T) {
 		"new epoch": {
 			{"first", "a", 1, 3, 0, "a", 3, ""},
 			{"undeclared", "b", 4, 5, 0, "a", 3, ""},
-			{"from its start", "b", 1, 2, 0, "b", 2, "the site began a new journal: what the old one held after event 3 is lost, and 0 of the new"},
+			{"from its start", "b", 1, 2, 0, "b", 2, "the site began a new journal: what the old one held after event 3 is lost"},
 			{"the old one again", "a", 1, 9, 0, "b", 2, ""},
 			{"the old one again, declared", "a", 4, 9, 3, "b", 2, ""},
 			{"on", "b", 3, 4, 0, "b", 4, ""},
-			{"a third, trimmed", "c", 6, 7, 5, "c", 7, "the site began a new journal: what the old one held after event 4 is lost, and 5 of the new"},
+			{"a third, trimmed", "c", 6, 7, 5, "c", 7, "the site began a new journal: what the old one held after event 4 is lost, and at most 5 of the new"},
 			{"the second again", "b", 5, 6, 0, "c", 7, ""},
 		},
 		"nonsense": {
@@ -325,7 +325,8 @@ func TestLifeOfADeployment(t *testing.T) {
 
 func TestSiteEvents(t *testing.T) {
 	t.Parallel()
-	s, ctx := open(t), t.Context()
+	pool, ctx := openDB(t), t.Context()
+	s := fleetdb.New(pool)
 	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +344,7 @@ func TestSiteEvents(t *testing.T) {
 	j.add(protocol.PlacementEvent, "", protocol.PlacementReport{
 		V: 1, Deployment: "d", Problem: "no node", Rejected: map[protocol.NodeID]string{"n1": "arch"},
 	})
-	// What nobody can use is kept and does not hold up the rest.
+	// What cannot be applied is kept and does not hold up the rest.
 	j.add("novelty", "", protocol.Loss{V: 1})
 	j.events = append(j.events, protocol.Event{Kind: protocol.StatusEvent, Node: "n1", Body: []byte{0xff}})
 	j.add(protocol.StatusEvent, "n1", status("d", "n2", lifecycle.Pending, lifecycle.LO))
@@ -379,6 +380,12 @@ func TestSiteEvents(t *testing.T) {
 	d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
 	if d.Problem != "no node" || d.Rejected["n1"] != "arch" {
 		t.Errorf("%+v", d)
+	}
+	if _, err := pool.Exec(ctx, `update deployments set generation = 8 where name = 'd'`); err != nil {
+		t.Fatal(err)
+	}
+	if d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); d.Problem != "before the last change, which the site has not got yet: no node" {
+		t.Errorf("after a change that the site has not adopted: %q", d.Problem)
 	}
 	events := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{"anomaly"}}))
 	if diff := cmp.Diff([]string{"anomaly", "anomaly@n1", "anomaly d@n1 >PENDING", "anomaly", "anomaly@n1", "anomaly d@n1 >DELETED"}, kinds(events)); diff != "" {

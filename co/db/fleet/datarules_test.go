@@ -30,6 +30,7 @@ func TestSaveDataRules(t *testing.T) {
 	other := stored
 	other.Keep = time.Hour
 	devices := []protocol.DeviceAccount{{User: "plc-7", Publish: []string{"line1/#"}, SHA256: make([]byte, 32)}}
+	windows := &protocol.Maintenance{TimeZone: "Europe/Berlin", Windows: []protocol.Window{{Days: 1, Start: 60, Minutes: 30}}}
 	list := []fleet.Desired{want("d", "1", "c1")}
 	for _, step := range []struct {
 		name       string
@@ -47,7 +48,10 @@ func TestSaveDataRules(t *testing.T) {
 		{"fixed", fleet.SiteData{Commit: "c6", Rules: []fleet.DataRule{rule("b")}}, 4, []string{fleet.DataRulesChanged + " 1 rule"}},
 		{"a device", fleet.SiteData{Commit: "c7", Rules: []fleet.DataRule{rule("b")}, Devices: devices}, 5, []string{fleet.DevicesChanged + " device accounts: 1"}},
 		{"the same with a bad file", fleet.SiteData{Commit: "c8", Rules: []fleet.DataRule{rule("b")}, Devices: devices, Problem: "no"}, 5, []string{fleet.DataRulesInvalid + " no"}},
-		{"removed", fleet.SiteData{}, 6, []string{fleet.DataRulesChanged + " no rules", fleet.DevicesChanged + " device accounts: 0"}},
+		{"programs allowed", fleet.SiteData{Commit: "c8", Rules: []fleet.DataRule{rule("b")}, Devices: devices, Problem: "no", Exec: true}, 5, nil},
+		{"windows", fleet.SiteData{Commit: "c9", Devices: devices, Maintenance: windows}, 6, []string{fleet.DataRulesChanged + " no rules", fleet.MaintenanceChanged + " maintenance windows: 1, in Europe/Berlin"}},
+		{"the same windows", fleet.SiteData{Commit: "c10", Devices: devices, Maintenance: windows}, 6, nil},
+		{"removed", fleet.SiteData{}, 7, []string{fleet.DevicesChanged + " device accounts: 0", fleet.MaintenanceChanged + " no maintenance windows: changes are carried out at any time"}},
 	} {
 		last := testpart.Must[int64](t)(s.LastEvent(ctx))
 		out, _, err := s.SaveDesired(ctx, "home", "c", list, step.data)
@@ -69,6 +73,9 @@ func TestSaveDataRules(t *testing.T) {
 		}
 		if d := cmp.Diff(step.data.Devices, out.Devices); d != "" {
 			t.Errorf("%s: accounts in the message (-want +got)\n%s", step.name, d)
+		}
+		if d := cmp.Diff(step.data.Maintenance, out.Maintenance); d != "" {
+			t.Errorf("%s: windows in the message (-want +got)\n%s", step.name, d)
 		}
 		if d := cmp.Diff(reported, out.Data); d != "" {
 			t.Errorf("%s: message (-want +got)\n%s", step.name, d)

@@ -42,6 +42,8 @@ func TestEnrolments(t *testing.T) {
 	enrolled("g1", "other", false) // took its place
 	enrolled("g1", "one", true)    // reported late
 	j.add(protocol.RevocationsAdopted, "", &protocol.RevocationsReport{V: 1, Number: 7, Keys: 2})
+	j.add(protocol.ClocksDiffer, "", &protocol.ClocksReport{V: 1, AheadMillis: 400 * 24 * 3_600_000})
+	j.add(protocol.ClocksDiffer, "", &protocol.ClocksReport{V: 1})
 	j.add(protocol.RevocationsRefused, "", &protocol.RevocationsReport{V: 1, Number: 7, Keys: 2, Reason: "stale: it is"})
 	j.add(protocol.MachineEnrolled, "", &protocol.Enrolment{V: 1, Key: keyOf("x")})
 	if _, err := j.send(t.Context(), s, 1, len(j.events), 0); err != nil {
@@ -58,7 +60,7 @@ func TestEnrolments(t *testing.T) {
 	want := []string{
 		"machine_enrolled g1 at the LO of its site, from 10.0.0.5:1", "machine_enrolled g2 at the LO of its site, from 10.0.0.5:1", "machine_enrolled g3 at the LO of its site",
 		"machine_refused g1 from 10.0.0.6:1: name_taken: another gateway", "machine_enrolled g1 at the LO of its site, from 10.0.0.5:1",
-		"revocations_adopted  list 7 of 2 keys", "revocations_refused  stale: it is", "anomaly  a certificate without its node, or without the SHA-256 of its key",
+		"revocations_adopted  list 7 of 2 keys", "revocations_refused  stale: it is", "clocks_differ  the certificate of the CO begins 400 days ahead of the site's clock: set the clock of the CO, or that of the site, whichever is wrong; the site goes by its own", "clocks_differ  the clocks of the site and of the CO agree again", "anomaly  a certificate without its node, or without the SHA-256 of its key",
 	}
 	slices.Sort(want)
 	slices.Sort(got)

@@ -30,7 +30,7 @@ func commitOf(ctx context.Context, s *fleetdb.Store, site, node string) (protoco
 	return s.CommitBatch(ctx, protocol.SiteID(site), b, j.events)
 }
 
-// stopped opens a database in which nobody can lock a site until release is called.
+// stopped opens a database in which no transaction can lock a site until release is called.
 func stopped(t *testing.T) (pool *db.DB, release func()) {
 	t.Helper()
 	pool = openDB(t)

@@ -15,7 +15,7 @@ import (
 )
 
 // TestPending has an LO report nodes that wait: the CO shows them by their keys, decides, sends the decisions with the
-// tokens of the site, and forgets who has enrolled.
+// tokens of the site, and forgets the nodes that have enrolled.
 func TestPending(t *testing.T) {
 	t.Parallel()
 	pool := openDB(t)

@@ -60,3 +60,25 @@ func TestDecidedBetweenSites(t *testing.T) {
 		})
 	}
 }
+
+// TestCauseOfAHold has the reason of a removal that is held become another one: the proposal says the present one, and no event is repeated.
+func TestCauseOfAHold(t *testing.T) {
+	t.Parallel()
+	pool, ctx := openDB(t), t.Context()
+	s, proposals := fleetdb.New(pool), proposaldb.New(pool)
+	for _, cause := range []proposal.Cause{"", proposal.Unheard, proposal.SetBack} {
+		d := want("a", "1", "c1")
+		if cause != "" {
+			d.Hold = fleet.Hold{Proposal: "p", Commit: "c2", Cause: string(cause)}
+		}
+		if _, _, err := s.SaveDesired(ctx, "berlin", "c2", []fleet.Desired{d}, fleet.SiteData{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list := testpart.Must[[]fleet.Standing](t)(proposals.Standing(ctx)); len(list) != 1 || list[0].Cause != string(proposal.SetBack) || !list[0].Open {
+		t.Errorf("held is %+v, want a, because the branch was set back", list)
+	}
+	if events := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{fleet.ProposalOpened}})); len(events) != 1 {
+		t.Errorf("%d events of it, want one", len(events))
+	}
+}

@@ -17,7 +17,7 @@ import (
 var siteTables = []string{
 	"node_labels", "nodes", "deployment_nodes", "deployment_status", "deployments", "data_rules", "site_files", "desired_bodies", "former_bodies",
 	"data_retained", "data_readers", "streams", "down_queue", "down_retained", "down_streams", "requests", "join_tokens", "machines", "pending_nodes",
-	"command_nodes", "command_sites", "rollout_sites",
+	"command_nodes", "command_sites", "rollout_sites", "restored_positions",
 }
 
 // RemoveSite forgets a site whose removal was asked for, and reports whether it did. The

@@ -59,7 +59,7 @@ func TestPurge(t *testing.T) {
 	if err := s.Request(ctx, request); err != nil {
 		t.Fatal(err)
 	}
-	if sites := testpart.Must[[]protocol.SiteID](t)(s.Requested(ctx)); !cmp.Equal(sites, []protocol.SiteID{"home"}) {
+	if sites := testpart.Must[map[protocol.SiteID]bool](t)(s.Requested(ctx)); !cmp.Equal(sites, map[protocol.SiteID]bool{"home": false}) {
 		t.Errorf("sites with requests: %v", sites)
 	}
 	if last := testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); last.ContentDigest() != first.ContentDigest() {
@@ -290,23 +290,23 @@ func TestRemovalOfSiteAskedMeanwhile(t *testing.T) {
 	state := func() string {
 		t.Helper()
 		events := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{fleet.SiteKept}}))
-		return fmt.Sprintf("asked for %v, void %d times", testpart.Must[[]protocol.SiteID](t)(s.Requested(ctx)), len(events))
+		return fmt.Sprintf("asked for %v, void %d times", testpart.Must[map[protocol.SiteID]bool](t)(s.Requested(ctx)), len(events))
 	}
 	save("c1", want("a", "1", "c1"))
 	ask()
 	save("c1", want("a", "1", "c1"))
-	if got, want := state(), "asked for [], void 1 times"; got != want {
+	if got, want := state(), "asked for map[], void 1 times"; got != want {
 		t.Errorf("with files: %s, want %s", got, want)
 	}
 	ask()
 	save("c2")
-	if got, want := state(), "asked for [home], void 1 times"; got != want {
+	if got, want := state(), "asked for map[home:true], void 1 times"; got != want {
 		t.Errorf("without: %s, want %s", got, want)
 	}
 	if removed, err := s.RemoveSite(ctx, "home"); !removed || err != nil {
 		t.Errorf("the site is not removed: %v", err)
 	}
-	if got, want := state(), "asked for [], void 1 times"; got != want {
+	if got, want := state(), "asked for map[], void 1 times"; got != want {
 		t.Errorf("afterwards: %s, want %s", got, want)
 	}
 }

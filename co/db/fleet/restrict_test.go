@@ -12,6 +12,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/restriction"
 )
 
@@ -51,6 +52,15 @@ func TestRestrictions(t *testing.T) {
 	if e := entries[0]; e.Kind != audit.Local || e.Principal != "uid 1000 at site home" || e.Operation != "colony lo node hold" ||
 		e.Target != "/api/v1/nodes/home/n1" || !strings.Contains(e.Detail, "a batch runs") {
 		t.Errorf("the audit says %+v", e)
+	}
+	// One that has failed, and whose next attempt waits, says both.
+	failed := status("d", "n1", lifecycle.Failed, lifecycle.EN)
+	failed.Code, failed.Message = protocol.ProbeFailed, "connection refused"
+	j.add(protocol.StatusEvent, "n1", failed)
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, len(j.events), len(j.events), 0))
+	deployments, _, err := s.Deployments(ctx, fleet.DeploymentFilter{}, fleet.Page{})
+	if err != nil || len(deployments) != 1 || !strings.Contains(deployments[0].Reason, "connection refused; n1: the update waits") {
+		t.Errorf("deployments %+v, %v", deployments, err)
 	}
 	// What came before stays as it is, until the site says that it is over.
 	j.add(protocol.NodeOfflineEvent, "n1", protocol.Presence{V: 1})

@@ -39,15 +39,25 @@ func (s *Store) CreateSite(ctx context.Context, id protocol.SiteID) (fleet.Site,
 
 // SetSitePresence records that a site's LO is connected or not, and makes the
 // event where that changed. The last will of a connection that a newer one has
-// replaced (another Session) is ignored. A site that is not recorded yet is created.
+// replaced (another Session) is ignored. A site that is not recorded yet is created. A presence that
+// says nothing new, such as that after an adoption, which the journal of the site reports, costs one read.
 func (s *Store) SetSitePresence(ctx context.Context, site protocol.SiteID, p protocol.Presence) error {
+	if p.Online {
+		var recorded bool
+		err := s.db.QueryRow(ctx, `select exists (select from sites where id = $1 and online and session = $2 and version = coalesce(nullif($3, ''), version) and problem = $4)
+			and not exists (select from restored_positions where site = $1)`, site, p.Session, p.Version, pgdb.Storable(p.Problem)).Scan(&recorded)
+		if err != nil || recorded {
+			return pgdb.Classify("look at presence of site", err)
+		}
+	}
 	return s.db.Tx(ctx, "record presence of site", func(tx pgx.Tx) error {
 		if _, err := db.LockSite(ctx, tx, site); err != nil {
 			return err
 		}
-		var online bool
+		var online, restored bool
 		var session, before string
-		err := tx.QueryRow(ctx, `select online, session, problem from sites where id = $1`, site).Scan(&online, &session, &before)
+		err := tx.QueryRow(ctx, `select online, session, problem, exists (select from restored_positions where site = $1) from sites where id = $1`, site).
+			Scan(&online, &session, &before, &restored)
 		if err != nil || (!p.Online && p.Session != session && online) {
 			return err
 		}
@@ -58,7 +68,7 @@ func (s *Store) SetSitePresence(ctx context.Context, site protocol.SiteID, p pro
 		_, err = tx.Exec(ctx, `update sites set online = $2, session = $3, version = coalesce(nullif($4, ''), version), problem = $5,
 			changed_at = case when online <> $2 or changed_at is null then now() else changed_at end where id = $1`,
 			site, p.Online, p.Session, p.Version, problem)
-		if err == nil && p.Online && p.Session != session { // the same presence comes again with the CO's connection to its broker
+		if err == nil && p.Online && (p.Session != session || restored) { // the same presence comes again with the CO's connection to its broker
 			b := &pgx.Batch{}
 			db.QueuePresenceHeld(b, site, p.Held)
 			err = tx.SendBatch(ctx, b).Close()

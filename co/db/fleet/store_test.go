@@ -149,7 +149,7 @@ func TestApps(t *testing.T) {
 	wantKind(t, err, protocol.Conflict, "a version is immutable")
 
 	got := testpart.Must[fleet.AppVersion](t)(s.AppVersion(ctx, "hello", ""))
-	v.Parameters[0].Default = "nul\uFFFD and \\u0000"
+	v.Parameters[0].Default, v.Stage = "nul\uFFFD and \\u0000", fleet.Active
 	if diff := cmp.Diff(v, got, cmpopts.IgnoreFields(fleet.AppVersion{}, "ImportedAt")); diff != "" {
 		t.Error(diff)
 	}
@@ -341,8 +341,8 @@ func TestEventFilters(t *testing.T) {
 	}
 }
 
-// TestSpecsWith finds the specifications that hold a text by who is to run them, and by the
-// nodes that have them; what nobody has any more is not found.
+// TestSpecsWith finds the specifications that hold a text by the sites that must run them, and by
+// the nodes that have them; unused ones are not found.
 func TestSpecsWith(t *testing.T) {
 	t.Parallel()
 	s, ctx := open(t), t.Context()

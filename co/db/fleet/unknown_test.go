@@ -72,4 +72,12 @@ func TestLostSiteKeepsTombstones(t *testing.T) {
 	if got := names(save("c4", want("a", "3", "c4")).Removals); len(got) != 0 {
 		t.Errorf("tombstones %v although every node has reported, want none", got)
 	}
+
+	// The disk of n2 is an older copy, which has d: nothing asks for its removal.
+	at = len(lost.events)
+	lost.life("d", "n2")
+	testpart.Must[protocol.Ack](t)(lost.send(ctx, s, at+1, len(lost.events), 0))
+	if d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); d.Archived || d.State != lifecycle.Installed {
+		t.Errorf("d is back on a node: %s, archived %t; want INSTALLED", d.State, d.Archived)
+	}
 }

@@ -31,8 +31,7 @@ func New(pool *db.DB) *Store { return &Store{db: pool} }
 // kinds are the tiers that a token can be for.
 var kinds = map[identity.Tier]string{identity.LO: "lo", identity.EN: "en"}
 
-// keepTokens is how long a token is kept after its end, so that who uses it reads why it is
-// refused.
+// keepTokens is how long a token is kept after its end, so that its user reads why it is refused.
 const keepTokens = `30 days`
 
 // AddToken records a token, and its site where there is none of that name. Tokens that ended
@@ -113,12 +112,12 @@ type token struct {
 	older bool
 }
 
-// Admit implements identity's rules for a claim at time now: the token's secret, site, kind,
-// time and uses, and that no machine with another key has the name. It records the machine and
-// the use of the token. A claim that was admitted before, by token and key, is admitted again
-// and uses nothing.
+// Admit implements identity's rules for a claim at time now: the token's secret, site, kind, time and
+// uses, and that no machine with another key has the name. It records the machine and the use of the
+// token. A claim that was admitted before, by token and key, is admitted again and uses nothing.
 //
-// A refusal of somebody who has proved something is an event, once an hour for each machine and code.
+// The refusal of a machine that has proved something is an event, once an hour for each machine and
+// code.
 func (s *Store) Admit(ctx context.Context, c identity.Claim) error {
 	var refusal *identity.Refusal
 	err := s.db.Tx(ctx, "enrol a machine", func(tx pgx.Tx) error {
@@ -237,7 +236,8 @@ func (s *Store) issuedAuthority(ctx context.Context, n identity.Name, c *x509.Ce
 		if revoked, err := isRevoked(ctx, tx, identity.KeyName(c)); err != nil || revoked {
 			return cmp.Or(err, error(identity.Refuse(identity.Revoked, "the key of the authority of site %s was revoked: remove the directory identity of the state directory of this LO, so that it makes another one, and give it a new join token", n.Site)))
 		}
-		// A thief of the LO's key could have an authority of his own certified, which nobody would revoke.
+		// A thief of the LO's key could have an authority of his own certified, which would never be
+		// revoked.
 		done, err := tx.Exec(ctx, `update machines set authority = $2, authority_not_after = greatest(authority_not_after, $3) where name = $1 and authority in ('', $2)`, n.DNS(), identity.KeyName(c), c.NotAfter)
 		if err == nil && done.RowsAffected() == 0 {
 			return identity.Refuse(identity.NotEnrolled, "the authority of site %s was enrolled with another key: where that is lost, make a join token with colony site add %s, and write it to the file of identity.tokenFile of this LO", n.Site, n.Site)

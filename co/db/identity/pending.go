@@ -29,7 +29,7 @@ const pending = ` from pending_nodes p where decision = '' and last_at > now() -
 	and ($1 = '' or site = $1) and starts_with(key, $2)
 	and ($3 or site = any($4::text[]) or exists (select from unnest($5::text[]) as b where starts_with(site, b)))`
 
-// Pending returns the first nodes without a join token that nobody has decided about and that f picks, by site and
+// Pending returns the first nodes without a join token that wait for a decision and that f selects, by site and
 // name, and how many there are.
 func (s *Store) Pending(ctx context.Context, f fleet.PendingFilter, limit int) (list []fleet.PendingNode, total int, err error) {
 	picked := []any{f.Site, f.Key, f.Within.All(), f.Within.IDs(), f.Within.Beginnings()}

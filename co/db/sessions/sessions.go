@@ -1,5 +1,5 @@
-// Package sessionsdb is the CO's record of sessions, which are programs in containers with somebody at them, and of what they showed. Errors are of
-// the protocol's kinds.
+// Package sessionsdb is the CO's record of sessions, which are programs in containers that persons use, and of what they showed. Errors are of the
+// protocol's kinds.
 package sessionsdb
 
 import (
@@ -64,7 +64,8 @@ func (s *Store) End(ctx context.Context, id command.ID, e fleet.SessionEnd) (fle
 	return s.Session(ctx, id, siteset.Set{})
 }
 
-// Alive says that the sessions of a carrier go on, and returns those that are to end, with who asked for that.
+// Alive says that the sessions of a carrier go on, and returns those that must end, with the person that asked
+// for that.
 func (s *Store) Alive(ctx context.Context, carrier string) (map[command.ID]string, error) {
 	type row struct {
 		id command.ID
@@ -85,7 +86,7 @@ func (s *Store) Abandoned(ctx context.Context, silent time.Duration) error {
 	ids, err := pgdb.Rows(ctx, s.db, pgx.RowTo[command.ID], `select id from sessions where ended_at is null and alive_at < now() - $1 * interval '1 s' limit 1000`, silent.Seconds())
 	errs := []error{pgdb.Classify("look for abandoned sessions", err)}
 	for _, id := range ids {
-		_, err := s.End(ctx, id, fleet.SessionEnd{Reason: fleet.SessionCO, Message: "the CO that carried it ended without saying so: the node has hung the program up within 15 s"})
+		_, err := s.End(ctx, id, fleet.SessionEnd{Reason: fleet.SessionCO, Message: "the CO that carried it ended without saying so: the node has hung the program up within 40 s"})
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -79,8 +79,9 @@ func wireRules(rules []fleet.DataRule) []protocol.DataRule {
 // A siteDataRow is what is recorded of a site.yaml.
 type siteDataRow struct {
 	fleet.SiteData
-	rules   []ruleRow
-	devices []byte // as they are encoded
+	rules       []ruleRow
+	devices     []byte // as they are encoded
+	maintenance []byte // likewise
 }
 
 func readSiteData(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[protocol.SiteID]siteDataRow, error) {
@@ -95,13 +96,17 @@ func readSiteData(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[
 	_, err = pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (none struct{}, err error) {
 		var site protocol.SiteID
 		var file siteDataRow
-		if err = row.Scan(&site, &file.Commit, &file.Problem, &file.devices); err == nil && len(file.devices) > 0 {
+		if err = row.Scan(&site, &file.Commit, &file.Problem, &file.devices, &file.Exec, &file.maintenance); err == nil && len(file.devices) > 0 {
 			err = protocol.Unmarshal(file.devices, &file.Devices)
+		}
+		if err == nil && len(file.maintenance) > 0 {
+			file.Maintenance = new(protocol.Maintenance)
+			err = protocol.Unmarshal(file.maintenance, file.Maintenance)
 		}
 		file.Rules, file.rules = out[site].Rules, out[site].rules
 		out[site] = file
 		return none, err
-	}, `select site, commit, problem, devices from site_files where site = any($1)`, pgdb.Texts(sites))
+	}, `select site, commit, problem, devices, exec, maintenance from site_files where site = any($1)`, pgdb.Texts(sites))
 	return out, err
 }
 
@@ -113,12 +118,21 @@ func encodeDevices(list []protocol.DeviceAccount) []byte {
 	return protocol.Marshal(list)
 }
 
+// encodeMaintenance encodes the maintenance windows of a site; none are nothing.
+func encodeMaintenance(m *protocol.Maintenance) []byte {
+	if m == nil {
+		return []byte{}
+	}
+	return protocol.Marshal(m)
+}
+
 // A dataDiff is what SaveDesired has to write of a site.yaml.
 type dataDiff struct {
 	site    protocol.SiteID
 	desired fleet.SiteData
 	rules   []ruleRow
 	devices []byte
+	windows []byte
 	file    bool // the row of the file differs
 	rows    bool // the rows of the rules differ
 	changed bool // what is sent to the site differs
@@ -126,14 +140,15 @@ type dataDiff struct {
 }
 
 func compareData(site protocol.SiteID, recorded siteDataRow, want fleet.SiteData) *dataDiff {
-	d := &dataDiff{site: site, desired: want, devices: encodeDevices(want.Devices)}
+	d := &dataDiff{site: site, desired: want, devices: encodeDevices(want.Devices), windows: encodeMaintenance(want.Maintenance)}
 	accounts := !bytes.Equal(d.devices, recorded.devices)
-	d.file = recorded.Commit != want.Commit || recorded.Problem != want.Problem || accounts
+	windows := !bytes.Equal(d.windows, recorded.maintenance)
+	d.file = recorded.Commit != want.Commit || recorded.Problem != want.Problem || recorded.Exec != want.Exec || accounts || windows
 	for _, r := range want.Rules {
 		d.rules = append(d.rules, ruleRow{DataRule: r, encoded: protocol.Marshal(r.DataRule)})
 	}
 	rules := !slices.EqualFunc(d.rules, recorded.rules, func(a, b ruleRow) bool { return bytes.Equal(a.encoded, b.encoded) })
-	d.changed = rules || accounts
+	d.changed = rules || accounts || windows
 	d.rows = rules || !slices.EqualFunc(d.rules, recorded.rules, func(a, b ruleRow) bool {
 		return a.Store == b.Store && a.Keep == b.Keep && a.Metric == b.Metric && slices.Equal(a.Fields, b.Fields) &&
 			(a.Fields == nil) == (b.Fields == nil)
@@ -144,10 +159,20 @@ func compareData(site protocol.SiteID, recorded siteDataRow, want fleet.SiteData
 	if accounts {
 		d.events = append(d.events, fleet.Event{Kind: fleet.DevicesChanged, Site: site, Message: fmt.Sprintf("device accounts: %d", len(want.Devices))})
 	}
+	if windows {
+		d.events = append(d.events, fleet.Event{Kind: fleet.MaintenanceChanged, Site: site, Message: maintenanceMessage(want.Maintenance)})
+	}
 	if want.Problem != "" && want.Problem != recorded.Problem {
 		d.events = append(d.events, fleet.Event{Kind: fleet.DataRulesInvalid, Site: site, Message: want.Problem})
 	}
 	return d
+}
+
+func maintenanceMessage(m *protocol.Maintenance) string {
+	if m == nil {
+		return "no maintenance windows: changes are carried out at any time"
+	}
+	return fmt.Sprintf("maintenance windows: %d, in %s", len(m.Windows), m.TimeZone)
 }
 
 func countRules(n int) string {
@@ -166,8 +191,8 @@ func (d *dataDiff) queue(b *pgx.Batch) {
 		if d.desired.Commit == "" && d.desired.Problem == "" {
 			b.Queue(`delete from site_files where site = $1`, d.site)
 		} else {
-			b.Queue(`insert into site_files (site, commit, problem, devices) values ($1, $2, $3, $4)
-				on conflict (site) do update set commit = $2, problem = $3, devices = $4`, d.site, d.desired.Commit, d.desired.Problem, d.devices)
+			b.Queue(`insert into site_files (site, commit, problem, devices, exec, maintenance) values ($1, $2, $3, $4, $5, $6)
+				on conflict (site) do update set commit = $2, problem = $3, devices = $4, exec = $5, maintenance = $6`, d.site, d.desired.Commit, d.desired.Problem, d.devices, d.desired.Exec, d.windows)
 		}
 	}
 	if !d.rows {

@@ -86,14 +86,17 @@ func (s *Desired) saveTogether(ctx context.Context, commit string, list []fleet.
 			d.request(old.requests, old.deployments)
 			changed := d.changed || rules.changed
 			if changed {
-				row.Desired, row.Commit = row.Desired.Next(), commit
+				row.Desired = row.Desired.Next()
 				d.number(row.Desired)
 				d.placeRequests(row.Desired)
 				d.dropTombstones(old.deployments, unrecorded[w.Site], row.Adopted)
 			}
+			if changed || row.Unfollowed { // of which nothing was published at its position
+				row.Commit = commit
+			}
 			d.queue(b, row, &counted)
 			rules.queue(b)
-			if changed {
+			if changed || row.Unfollowed {
 				b.Queue(`update sites set epoch = $2, generation = $3, desired_commit = $4 where id = $1`,
 					w.Site, int64(row.Desired.Epoch), int64(row.Desired.Generation), commit)
 			}
@@ -138,7 +141,7 @@ func (s *Desired) desired(ctx context.Context, site protocol.SiteID) ([]fleet.De
 // zero position, of one of which nothing was ever saved.
 func (s *Desired) Recorded(ctx context.Context, sites []protocol.SiteID) (out []fleet.SiteRecord, err error) {
 	err = s.db.Tx(ctx, "read desired state", func(tx pgx.Tx) error {
-		// What is read of a site is of one moment, and nobody waits for it.
+		// All that is read of a site is of one moment, and blocks no writer.
 		if _, err := tx.Exec(ctx, `set transaction isolation level repeatable read, read only`); err != nil {
 			return err
 		}
@@ -227,7 +230,7 @@ func (r recordedSite) record(site protocol.SiteID, row db.SiteRow) fleet.SiteRec
 		entry := d.entry
 		d.Desired.Entry = entry
 		out.Desired = append(out.Desired, d.Desired)
-		if entry.Digest != "" {
+		if entry.Digest != "" && !d.setBack {
 			entry.Position = d.position
 			entries = append(entries, entry)
 		}
@@ -249,7 +252,7 @@ func siteDesired(
 	})
 	return protocol.SiteDesired{
 		V: protocol.Version, Site: site, Position: row.Desired, Commit: row.Commit, Deployments: entries, Removals: removals,
-		Data: wireRules(data.Rules), Devices: data.Devices,
+		Data: wireRules(data.Rules), Devices: data.Devices, Maintenance: data.Maintenance,
 	}
 }
 
@@ -264,6 +267,12 @@ type desiredRow struct {
 	// position is that of the desired state which last changed it.
 	position           protocol.Position
 	tombstone, volumes bool
+	// setBack says that a change of it is held, or that it is retained, and that entry may be older than what the site has: it is not published.
+	setBack bool
+	// retained says that it is of a fleet deployment, whose rollout has not reached the site since the record was restored.
+	retained bool
+	// unfollowed says that the record went on above what the site holds, and that no comparison with the deployments repo was recorded since.
+	unfollowed bool
 }
 
 // removal returns the tombstone of a deployment that has one.
@@ -280,15 +289,16 @@ func readDesired(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[p
 		var r desiredRow
 		err = row.Scan(&r.Site, &r.Name, &r.ID, &r.App, &r.AppVersion, &r.Profile, &r.Commit, &r.desired, &r.encoded, &r.Problem,
 			&r.archived, &r.position.Epoch, &r.position.Generation, &r.tombstone, &r.volumes,
-			&r.Hold.Proposal, &r.Hold.Commit, &r.Hold.Cause)
+			&r.Hold.Proposal, &r.Hold.Commit, &r.Hold.Cause, &r.setBack, &r.unfollowed, &r.retained)
 		if err == nil && r.encoded != nil {
 			err = protocol.Unmarshal(r.encoded, &r.entry)
 		}
 		out[r.Site][r.Name] = r
 		return none, err
 	}, `select d.site, d.name, d.margo_id, d.app, d.app_version, d.profile, d.commit, d.desired, d.entry, d.problem, d.archived_at is not null,
-			d.epoch, d.generation, d.tombstone, d.remove_volumes, d.held, coalesce(p.commit, ''), coalesce(e.cause, '')
-		from deployments d left join proposals p on p.id = d.held
+			d.epoch, d.generation, d.tombstone, d.remove_volumes, d.held, coalesce(p.commit, ''), coalesce(e.cause, ''), d.set_back, s.unfollowed,
+			exists (select from rollout_sites m where m.fleet = d.name and m.site = d.site and m.retained)
+		from deployments d join sites s on s.id = d.site left join proposals p on p.id = d.held
 		left join proposal_effects e on e.proposal = d.held and e.site = d.site and e.deployment = d.name where d.site = any($1)`, pgdb.Texts(sites))
 	return out, err
 }
@@ -368,8 +378,8 @@ func (d *desiredDiff) dropTombstones(recorded map[protocol.DeploymentName]desire
 // compare notes what is to be written of one deployment that the repo wants.
 func (d *desiredDiff) compare(want fleet.Desired, old desiredRow) {
 	now := rowOf(want, old)
-	same := bytes.Equal(now.encoded, old.encoded)
-	if now.encoded != nil {
+	same := bytes.Equal(now.encoded, old.encoded) && now.setBack == old.setBack
+	if now.encoded != nil && !now.setBack {
 		if !same {
 			d.renewedEntries = append(d.renewedEntries, len(d.entries))
 		}
@@ -404,7 +414,7 @@ func (d *desiredDiff) compare(want fleet.Desired, old desiredRow) {
 // rowOf is what is to be recorded of a deployment. One that does not compile keeps the entry that
 // it had, and so what is shown of it.
 func rowOf(want fleet.Desired, old desiredRow) desiredRow {
-	now := desiredRow{Desired: want, desired: true, entry: want.Entry}
+	now := desiredRow{Desired: want, desired: true, entry: want.Entry, setBack: (old.setBack || old.unfollowed) && (want.Hold.Proposal != "" || old.retained)}
 	if want.Entry.Digest == "" && want.Problem != "" && old.desired {
 		now.entry = old.entry
 		// What is shown is what runs: the file may not even say an application.
@@ -439,15 +449,15 @@ func (d *desiredDiff) queue(b *pgx.Batch, row db.SiteRow, counted *db.Deployment
 	epoch, generation := int64(row.Desired.Epoch), int64(row.Desired.Generation)
 	for _, r := range d.write {
 		b.Queue(`insert into deployments as d (site, name, margo_id, app, app_version, profile, commit, desired, digest, entry, problem,
-				generation, replicas, epoch, held)
-			values ($1, $2, $3, $4, $5, $6, $7, true, $8, $9, $10, $11, $12, $13, $14)
+				generation, replicas, epoch, held, set_back)
+			values ($1, $2, $3, $4, $5, $6, $7, true, $8, $9, $10, $11, $12, $13, $14, $15)
 			on conflict (site, name) do update set margo_id = $3, app = $4, app_version = $5, profile = $6, commit = $7, desired = true,
-				digest = $8, entry = $9, problem = $10, replicas = $12, held = $14, updated_at = now(),
-				generation = case when d.entry is distinct from $9 then $11 else d.generation end,
-				epoch = case when d.entry is distinct from $9 then $13 else d.epoch end,
+				digest = $8, entry = $9, problem = $10, replicas = $12, held = $14, set_back = $15, updated_at = now(),
+				generation = case when d.entry is distinct from $9 or d.set_back <> $15 then $11 else d.generation end,
+				epoch = case when d.entry is distinct from $9 or d.set_back <> $15 then $13 else d.epoch end,
 				tombstone = false, remove_volumes = false`,
 			d.site, r.Name, r.ID, r.App, r.AppVersion, r.Profile, r.Commit, r.entry.Digest, r.encoded, r.Problem,
-			generation, db.Replicas(r.entry.Placement), epoch, r.Hold.Proposal)
+			generation, db.Replicas(r.entry.Placement), epoch, r.Hold.Proposal, r.setBack)
 		if r.entry.Spec != nil {
 			b.Queue(saveSpec, r.entry.Digest, r.entry.Spec)
 		}
@@ -458,7 +468,7 @@ func (d *desiredDiff) queue(b *pgx.Batch, row db.SiteRow, counted *db.Deployment
 	}
 	if len(d.removed) > 0 {
 		// What never had an entry was never sent: it needs no tombstone.
-		b.Queue(`update deployments set desired = false, entry = null, problem = '', held = '', placement = '', rejected = '{}', updated_at = now(),
+		b.Queue(`update deployments set desired = false, entry = null, problem = '', held = '', set_back = false, placement = '', rejected = '{}', updated_at = now(),
 				generation = case when entry is null then generation else $3 end,
 				epoch = case when entry is null then epoch else $4 end,
 				tombstone = tombstone or entry is not null

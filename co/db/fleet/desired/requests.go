@@ -14,24 +14,34 @@ import (
 )
 
 // Request records what a person asks for. The next SaveDesired of the site takes it up.
-// One that was made before is made once more.
+// One that was made before is made once more, as it is asked for now.
 func (s *Desired) Request(ctx context.Context, r fleet.Request) error {
 	return s.db.Tx(ctx, "record request", func(tx pgx.Tx) error {
 		if _, err := db.LockSite(ctx, tx, r.Site); err != nil { // SaveDesired takes up all or none of what it reads
 			return err
 		}
-		_, err := tx.Exec(ctx, `insert into requests as q (site, kind, node, deployment, volume, volumes) values ($1, $2, $3, $4, $5, $6)
+		_, err := tx.Exec(ctx, `insert into requests (site, kind, node, deployment, volume, volumes) values ($1, $2, $3, $4, $5, $6)
 			on conflict (site, kind, node, deployment, volume) do update set pending = true, done_at = null, refused = '', requested_at = now(),
-				volumes = q.pending and q.volumes or excluded.volumes`,
+				volumes = excluded.volumes`,
 			r.Site, string(r.Kind), r.Node, r.Deployment, r.Volume, r.Volumes)
 		return err
 	})
 }
 
-// Requested returns the sites with requests that were not taken up, by id.
-func (s *Desired) Requested(ctx context.Context) ([]protocol.SiteID, error) {
-	list, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.SiteID], `select distinct site from requests where pending order by site`)
-	return list, pgdb.Classify("read requests", err)
+// Requested returns the sites with requests that were not taken up, and whether one of them is for the removal of the site. A site that
+// kept something since the record was restored, and has no reason to any more, is one of them.
+func (s *Desired) Requested(ctx context.Context) (map[protocol.SiteID]bool, error) {
+	type asked struct {
+		Site    protocol.SiteID
+		Removal bool
+	}
+	list, err := pgdb.Rows(ctx, s.db, pgx.RowToStructByPos[asked], `select site, bool_or(removal) from (select site, kind = $1 as removal from requests where pending
+		union all select site, false from deployments d where set_back and held = '' and not exists (select from rollout_sites m where m.fleet = d.name and m.site = d.site and m.retained)) r group by site`, string(fleet.RequestSite))
+	out := make(map[protocol.SiteID]bool, len(list))
+	for _, a := range list {
+		out[a.Site] = a.Removal
+	}
+	return out, pgdb.Classify("read requests", err)
 }
 
 // A requestRow is a row of requests.
@@ -87,7 +97,8 @@ func wireDecommissions(rows []requestRow) (out []protocol.Decommission) {
 }
 
 // request takes up what people have asked for. Removals become tombstones with a zero
-// Position; one of a deployment that the repo has is void.
+// Position; one of a deployment that the repo has is void. The volumes go where it is asked for now: a tombstone that had them may be of before
+// what runs, as in a record that was restored.
 func (d *desiredDiff) request(rows []requestRow, recorded map[protocol.DeploymentName]desiredRow) {
 	d.requests, d.requested = rows, len(rows) > 0
 	for _, r := range rows {
@@ -111,9 +122,8 @@ func (d *desiredDiff) request(rows []requestRow, recorded map[protocol.Deploymen
 		}
 		d.changed = true
 		old := recorded[r.Deployment]
-		volumes := r.Volumes || old.tombstone && old.volumes
 		d.removals = slices.DeleteFunc(d.removals, func(t protocol.Removal) bool { return t.Deployment == r.Deployment })
-		d.removals = append(d.removals, protocol.Removal{Deployment: r.Deployment, Volumes: volumes})
+		d.removals = append(d.removals, protocol.Removal{Deployment: r.Deployment, Volumes: r.Volumes})
 		d.repeated = append(d.repeated, r.Request)
 		if !old.desired { // else it is removed just now
 			d.event(fleet.DeploymentRemoved, fleet.Desired{Name: r.Deployment, AppVersion: old.AppVersion}, "asked for by name: the deployments repo does not have it")
@@ -140,7 +150,7 @@ func (d *desiredDiff) queueRequests(b *pgx.Batch, row db.SiteRow) {
 	epoch, generation := int64(row.Desired.Epoch), int64(row.Desired.Generation)
 	for _, r := range d.repeated {
 		b.Queue(`insert into deployments as d (site, name, commit, epoch, generation, tombstone, remove_volumes) values ($1, $2, $3, $4, $5, true, $6)
-			on conflict (site, name) do update set tombstone = true, remove_volumes = d.tombstone and d.remove_volumes or $6,
+			on conflict (site, name) do update set tombstone = true, remove_volumes = $6,
 				epoch = $4, generation = $5, updated_at = now(), commit = case when d.commit = '' then $3 else d.commit end`,
 			d.site, r.Deployment, row.Commit, epoch, generation, r.Volumes)
 	}
@@ -164,8 +174,8 @@ func (d *desiredDiff) queueRequests(b *pgx.Batch, row db.SiteRow) {
 	b.Queue(`update requests set pending = false, epoch = $2, generation = $3 where site = $1 and pending and kind <> $4`, d.site, epoch, generation, string(fleet.RequestSite))
 }
 
-// readUnrecorded returns the deployments that nodes of sites have containers of without a
-// record: nobody reports their end, so that their tombstones stay.
+// readUnrecorded returns the deployments that nodes of sites have containers of without a record:
+// no node reports their end, so that their tombstones stay.
 func readUnrecorded(ctx context.Context, q pgdb.Querier, sites []protocol.SiteID) (map[protocol.SiteID]map[protocol.DeploymentName]bool, error) {
 	out := map[protocol.SiteID]map[protocol.DeploymentName]bool{}
 	if len(sites) == 0 {

@@ -11,22 +11,23 @@ import (
 
 // commands records what sites report of commands.
 func (w writer) commands() {
-	var taken []db.TakenCommand
+	var received []db.ReceivedCommand
 	var results []fleet.CommandResult
 	for _, c := range w.list {
-		for _, t := range c.changes.Taken {
-			taken = append(taken, db.TakenCommand{Site: c.site, CommandTaken: t})
+		for _, t := range c.changes.Received {
+			received = append(received, db.ReceivedCommand{Site: c.site, CommandReceived: t})
 		}
 		for _, r := range c.changes.Results {
 			r.Site = c.site
 			results = append(results, r)
 		}
 	}
-	db.QueueCommandsTaken(w.b, taken)
+	db.QueueCommandsReceived(w.b, received)
 	db.QueueCommandResults(w.b, results)
 }
 
-// locals writes into the audit what was done at the machines of LOs. The name of who did it says where, as the site alone vouches for it.
+// locals writes into the audit what was done at the machines of LOs. The actor's name includes the site, as the site alone vouches for
+// it.
 func (w writer) locals() {
 	for _, c := range w.list {
 		for _, l := range c.changes.Locals {

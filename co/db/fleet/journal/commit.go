@@ -1,6 +1,6 @@
-// Package journaldb commits what sites report: a batch of a journal, what it changes in the
-// record of the fleet, and the position of the site are one transaction, shared with the
-// batches of other sites that come at the same time.
+// Package journaldb commits the reports of sites. A batch of a journal, its changes of the fleet's
+// record, and the position of the site are one transaction, shared with the batches of other sites
+// that arrive at the same time.
 package journaldb
 
 import (
@@ -41,15 +41,15 @@ func New(pool *db.DB) *Journal {
 	}
 }
 
-// CommitBatch commits a batch of a site's journal, by the contract of package stream:
-// events that are there already are ignored, only what follows the site's position is
-// committed, and a gap that the site declares (Batch.Trimmed, or another Epoch) is
-// recorded and passed over. events are the decoded Batch.Events. The Ack is the
-// position that the database holds, whatever became of the batch. An event that cannot
-// be applied becomes an anomaly; only trouble with the database is an error.
+// CommitBatch commits a batch of a site's journal, by the contract of package stream. It ignores
+// events that are committed already, commits only events that follow the site's position, and
+// records a gap that the site declares (Batch.Trimmed, or another Epoch). events are the decoded
+// Batch.Events. The Ack is the position that the database holds, whether the batch was committed or
+// not. An event that cannot be applied becomes an anomaly; only trouble with the database is an
+// error.
 //
-// Batches of several sites that are here at the same time share a transaction. A caller
-// waits for its turn for as long as ctx allows, and then for 30 s at most.
+// Batches of several sites that arrive at the same time share a transaction. A caller waits for its
+// turn for as long as ctx allows, and then for 30 s at most.
 func (s *Journal) CommitBatch(ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event) (protocol.Ack, error) {
 	if len(events) == 0 {
 		return s.probe(ctx, site, b)
@@ -80,7 +80,16 @@ func (s *Journal) commitAll(ctx context.Context, list []*request) error {
 		for _, r := range list {
 			c := &commit{request: r, row: rows[r.site]}
 			commits = append(commits, c)
+			before := int64(c.row.Seq)
 			c.Advance = c.row.Follow(r.batch, len(r.events))
+			if c.Gap != nil && !c.Gap.NewEpoch {
+				switch lost := int64(c.Gap.Lost); {
+				case c.row.Held.After(c.row.Desired):
+					c.toSay = &lost
+				case before == c.row.RaisedSeq:
+					c.toSay = new(int64) // it has said from where on
+				}
+			}
 			if c.Fresh == 0 && c.Gap == nil {
 				continue
 			}
@@ -97,7 +106,7 @@ func (s *Journal) commitAll(ctx context.Context, list []*request) error {
 	}
 	for _, c := range commits {
 		c.ack = c.row.Ack(c.batch)
-		c.ack.Resync = c.row.Behind
+		c.ack.Resync = c.row.Incomplete
 		s.count(ctx, c)
 	}
 	return nil
@@ -127,7 +136,7 @@ func (s *Journal) probe(ctx context.Context, site protocol.SiteID, b protocol.Ba
 		q := &pgx.Batch{}
 		db.QueueProbe(q, site, b)
 		q.Queue(`insert into sites (id) values ($1) on conflict do nothing`, site)
-		q.Queue(`select journal_epoch, journal_seq, retired_epochs, behind from sites where id = $1`, site).QueryRow(func(row pgx.Row) error {
+		q.Queue(`select journal_epoch, journal_seq, retired_epochs, incomplete from sites where id = $1`, site).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&at.Epoch, &at.Seq, &at.Retired, &resync)
 		})
 		return tx.SendBatch(ctx, q).Close()
@@ -142,6 +151,9 @@ type commit struct {
 	*request
 	row db.SiteRow
 	stream.Advance
+	// toSay is set where the gap follows from a record that was set back: the event of its raise says what is lost, and
+	// it is how much that is to name. Nil: the gap has an event of its own, or there is none.
+	toSay *int64
 
 	decoded *projection.Batch
 	record  projection.Record
@@ -166,14 +178,17 @@ func (c *commit) lost() uint64 {
 
 // fold computes what the events change.
 func (c *commit) fold() {
-	c.record.Site = projection.Site{ID: c.site, Version: c.row.Version, Adopted: c.row.Adopted, Lost: c.row.Lost + c.lost(), Gap: c.row.Gap, Behind: c.row.Behind}
+	c.record.Site = projection.Site{
+		ID: c.site, Version: c.row.Version, Adopted: c.row.Adopted, Lost: c.row.Lost + c.lost(), Gap: c.row.Gap, Incomplete: c.row.Incomplete,
+		Desired: c.row.Desired, Raised: c.row.Raised, GapSaid: c.row.GapSaid && c.Gap == nil || c.toSay != nil,
+	}
 	c.nodes = maps.Clone(c.record.Nodes)
 	c.changes = c.decoded.Fold(c.record, c.row.Now)
-	if c.returned = c.row.Behind && !c.changes.Site.Behind; c.returned {
+	if c.returned = c.row.Incomplete && !c.changes.Site.Incomplete; c.returned {
 		clear(c.tallies) // they count the rows that were missing: all are counted anew
 	}
-	c.row.Behind = c.changes.Site.Behind
-	if c.Gap != nil {
+	c.row.Incomplete = c.changes.Site.Incomplete
+	if c.Gap != nil && c.toSay == nil {
 		c.changes.Events = slices.Insert(c.changes.Events, 0, fleet.Event{
 			Kind: fleet.JournalGap, Time: c.row.Now, Message: c.Gap.Message("journal", "event"),
 		})
@@ -224,8 +239,8 @@ func write(ctx context.Context, tx pgx.Tx, list []*commit) error {
 	return err
 }
 
-// load reads what is recorded of the nodes and deployments that the batches need. Each
-// row is looked up by its whole key, whatever PostgreSQL believes of the tables.
+// load reads the records of the nodes and deployments that the batches need. It looks up each row
+// by its whole key, so that the plan does not depend on PostgreSQL's statistics.
 func load(ctx context.Context, tx pgx.Tx, list []*commit) error {
 	var whole []string              // sites of which everything is needed
 	var joins []string              // sites whose nodes come online, or are removed

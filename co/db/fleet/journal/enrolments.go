@@ -39,8 +39,8 @@ func (w writer) enrolments() {
 	}
 }
 
-// mostPending bounds the nodes of a site on record that nobody has decided about, and keepPending for how long those
-// stay that are reported no more. A decision stays for a month after its end.
+// mostPending bounds the recorded nodes of a site that wait for a decision, and keepPending is for how long a node
+// stays that is not reported any more. A decision stays for a month after its end.
 const (
 	mostPending = 256
 	keepPending = `3 days`

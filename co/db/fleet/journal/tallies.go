@@ -104,7 +104,7 @@ func (w writer) counters() error {
 				}
 			}
 			// Also where the node's state is what it was: what it gave up may be another version.
-			if t == nil || t.Touched && !c.simple(t) {
+			if t == nil || t.Touched && !c.simple(t) || c.changes.Unrecorded[name] {
 				derive.Add(c.site, name)
 			}
 		}

@@ -69,7 +69,7 @@ func (w writer) sites() {
 		text[0][i], text[1][i], text[2][i] = string(c.site), v.Version, c.row.Epoch
 		number[0][i], number[1][i] = int64(v.Adopted.Epoch), int64(v.Adopted.Generation)
 		number[2][i], number[3][i] = int64(c.row.Seq), int64(v.Lost)
-		gap[i], resync[i] = v.Gap, v.Behind
+		gap[i], resync[i] = v.Gap, v.Incomplete
 		if v.Held != nil {
 			db.QueueHeld(w.b, c.site, *v.Held)
 		}
@@ -78,16 +78,19 @@ func (w writer) sites() {
 			text := countArray(more)
 			moved[i] = &text
 		}
+		if c.Gap != nil {
+			w.b.Queue(`update sites set gap_events = $2 where id = $1`, c.site, c.toSay)
+		}
 		if c.Gap != nil && c.Gap.NewEpoch {
 			w.b.Queue(`update sites set retired_epochs = $2 where id = $1`, c.site, c.row.Retired)
 		}
 	}
-	w.b.Queue(`update sites s set version = u.version, adopted_epoch = u.adopted_epoch, adopted = u.adopted, journal_epoch = u.epoch, journal_seq = u.seq, gap = u.gap, behind = u.behind,
+	w.b.Queue(`update sites s set version = u.version, adopted_epoch = u.adopted_epoch, adopted = u.adopted, journal_epoch = u.epoch, journal_seq = u.seq, gap = u.gap, incomplete = u.incomplete,
 			events_lost = u.lost, last_event_at = now(), nodes = s.nodes + u.nodes, nodes_online = s.nodes_online + u.online,
 			states = case when u.moved is null then s.states
 				else (select array_agg(v.n + v.more order by v.i) from unnest(s.states, u.moved::integer[]) with ordinality as v (n, more, i)) end
 		from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::boolean[], $9::bigint[], $10::bigint[], $11::text[], $12::boolean[])
-			as u (id, version, epoch, adopted_epoch, adopted, seq, lost, gap, nodes, online, moved, behind) where s.id = u.id`,
+			as u (id, version, epoch, adopted_epoch, adopted, seq, lost, gap, nodes, online, moved, incomplete) where s.id = u.id`,
 		text[0], text[1], text[2], number[0], number[1], number[2], number[3], gap, number[4], number[5], moved, resync)
 }
 

@@ -14,10 +14,11 @@ import (
 )
 
 const appColumns = `select a.id, a.name, a.description, a.latest,
-	(select array_agg(v.version order by v.number desc) from app_versions v where v.app_id = a.id) from apps a`
+	(select array_agg(v.version order by v.number desc) from app_versions v where v.app_id = a.id),
+	(select jsonb_object_agg(v.version, v.stage) from app_versions v where v.app_id = a.id and v.stage <> 'active') from apps a`
 
 func scanApp(row pgx.CollectableRow) (a fleet.App, err error) {
-	err = row.Scan(&a.ID, &a.Name, &a.Description, &a.Latest, &a.Versions)
+	err = row.Scan(&a.ID, &a.Name, &a.Description, &a.Latest, &a.Versions, &a.Stages)
 	return a, err
 }
 
@@ -62,6 +63,22 @@ func (s *Lists) AppsWith(ctx context.Context, repository, revision string) ([]st
 	return ids, pgdb.Classify("list the applications with an archive", err)
 }
 
+// Staged returns a version of an application with its stage alone, NotFound where the catalog has none.
+func (s *Lists) Staged(ctx context.Context, id, version string) (fleet.AppVersion, error) {
+	found, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (v fleet.AppVersion, err error) {
+		return v, row.Scan(&v.AppID, &v.Version, &v.Stage, &v.StageReason, &v.StageSince)
+	}, `select app_id, version, stage, stage_reason, stage_since from app_versions where app_id = $1 and version = $2`, id, version)
+	return pgdb.One("version", found, err)
+}
+
+// Deployed reports whether a deployment is of a version of an application, or was INSTALLED as that on a node, as far as the history goes.
+func (s *Lists) Deployed(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, app, version string) (deployed bool, err error) {
+	err = s.db.QueryRow(ctx, `select exists (select from deployments d where d.site = $1 and d.name = $2 and d.app = $3 and d.archived_at is null and (d.app_version = $4 and d.digest <> ''
+		or exists (select from deployment_history h where h.site = d.site and h.deployment = d.name and h.app_version = $4 and h.to_state = 'INSTALLED')))`,
+		site, name, app, version).Scan(&deployed)
+	return deployed, pgdb.Classify("look whether a version is deployed", err)
+}
+
 // AppVersion returns one version of an application, with its document. The empty
 // version is the one imported last.
 func (s *Lists) AppVersion(ctx context.Context, id, version string) (fleet.AppVersion, error) {
@@ -73,7 +90,7 @@ func (s *Lists) AppVersion(ctx context.Context, id, version string) (fleet.AppVe
 		version = app.Latest
 	}
 	found, err := pgdb.Rows(ctx, s.db, scanVersion, `select app_id, version, name, description, source, digest, document, profiles,
-		parameters, imported_at from app_versions where app_id = $1 and version = $2`, id, version)
+		parameters, imported_at, stage, stage_reason, stage_since from app_versions where app_id = $1 and version = $2`, id, version)
 	v, err := pgdb.One("version", found, err)
 	if err != nil && protocol.KindOf(err) == protocol.NotFound {
 		return v, protocol.Errorf(protocol.NotFound, "application %s has no version %q; it has %s", id, version, orNothing(app.Versions))
@@ -83,7 +100,7 @@ func (s *Lists) AppVersion(ctx context.Context, id, version string) (fleet.AppVe
 
 func scanVersion(row pgx.CollectableRow) (v fleet.AppVersion, err error) {
 	var document, profiles, parameters []byte
-	err = row.Scan(&v.AppID, &v.Version, &v.Name, &v.Description, &v.Source, &v.Digest, &document, &profiles, &parameters, &v.ImportedAt)
+	err = row.Scan(&v.AppID, &v.Version, &v.Name, &v.Description, &v.Source, &v.Digest, &document, &profiles, &parameters, &v.ImportedAt, &v.Stage, &v.StageReason, &v.StageSince)
 	if err != nil {
 		return v, err
 	}

@@ -14,15 +14,17 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// deploymentView reads deployments by their keys ($1 and $2, in the order of the answer)
-// from their rows and counters. Whatever PostgreSQL believes of the tables, each row is
-// looked up by its key. $3 is how many nodes of each are looked at for those that are offline.
+// deploymentView reads deployments by their keys ($1 and $2, in the order of the answer) from their
+// rows and counters. Each row is looked up by its key, so that the plan does not depend on
+// PostgreSQL's statistics. $3 is how many nodes of each are looked at for those that are offline, $4 the text unrecorded.
 const deploymentView = `select d.site, d.name, d.margo_id, d.app, d.app_version, d.profile, t.state, t.reported, t.shown, d.digest, d.commit,
-	coalesce(nullif(d.problem, ''), d.placement) as problem, d.created_at, greatest(d.updated_at, t.updated_at) as updated_at,
+	case when d.tombstone then d.problem when d.set_back and d.held = '' then 'the CO was restored from a backup: the site keeps what it runs until the rollout reaches it'
+		when unrecorded.node is not null then 'node ' || unrecorded.node || ' ' || $4::text else coalesce(nullif(d.problem, ''), case when d.placement <> '' and d.generation > s.adopted then 'before the last change, which the site has not got yet: ' else '' end || d.placement) end as problem, d.created_at, greatest(d.updated_at, t.updated_at) as updated_at,
 	d.archived_at is not null as archived, t.running, d.replicas,
 	case when d.generation > s.adopted then d.updated_at else coalesce(t.since, d.created_at) end as since,
 	t.fault_node, t.fault, d.generation, s.adopted, s.online, greatest(s.last_event_at, st.reported_at) as reported_at, d.held,
-	coalesce(away.nodes, 0), coalesce(away.node, ''), away.since
+	d.held <> '' and coalesce((select state = 'withdrawn' from proposals where id = d.held), false) as withdrawn,
+	coalesce(away.nodes, 0), coalesce(away.node, ''), away.since, coalesce(waits.why, '')
 	from unnest($1::text[], $2::text[]) with ordinality as k (site, name, number),
 	lateral (select * from deployment_status where site = k.site and name = k.name limit 1) t,
 	lateral (select * from deployments where site = k.site and name = k.name limit 1) d,
@@ -31,7 +33,14 @@ const deploymentView = `select d.site, d.name, d.margo_id, d.app, d.app_version,
 	left join lateral (select count(*) as nodes, (array_agg(n.id order by n.changed_at, n.id))[1] as node, min(n.changed_at) as since
 		from (select node from deployment_nodes where site = k.site and deployment = k.name and state <> 'DELETED'
 			and s.online and s.nodes_online < s.nodes and t.state <> 'DELETED' order by node limit $3) dn,
-		lateral (select * from nodes where site = k.site and id = dn.node limit 1) n where not n.online) away on true order by k.number`
+		lateral (select * from nodes where site = k.site and id = dn.node limit 1) n where not n.online) away on true
+	left join lateral (select n.id || ': ' || (w ->> 'why') as why from nodes n, jsonb_array_elements(n.restrictions -> 'waits') w
+		where n.site = k.site and n.restrictions is not null and w ->> 'deployment' = k.name limit 1) waits on true
+	left join lateral (select n.id as node from nodes n where not d.desired and t.state <> 'DELETED' and n.site = k.site and n.inventory ? 'unknown' and n.inventory -> 'unknown' ? k.name
+		order by n.id limit 1) unrecorded on true order by k.number`
+
+// unrecorded says of a node that it has containers of a deployment that neither the deployments repo nor the node's agent knows of.
+const unrecorded = "has containers of it, and its agent has lost the record of them: they stay as they are until it is deployed once more under this name, or deleted"
 
 // awayInLists and awayOfOne are how many nodes of a deployment are looked at for those that are
 // offline, at a site that has any: in a list of 100, and where one deployment is read.
@@ -42,13 +51,13 @@ const (
 
 func scanDeployment(row pgx.CollectableRow) (d fleet.Deployment, err error) {
 	var running []byte
-	var fault string
+	var fault, waits string
 	var faultNode protocol.NodeID
 	var reported, shown [8]int
 	err = row.Scan(&d.Site, &d.Name, &d.ID, &d.App, &d.AppVersion, &d.Profile, &d.State, &reported, &shown, &d.Digest, &d.Commit,
 		&d.Problem, &d.CreatedAt, &d.UpdatedAt, &d.Archived, &running, &d.DesiredNodes, &d.Since, &faultNode, &fault,
-		&d.Generation, &d.ObservedGeneration, &d.SiteOnline, &d.ReportedAt, &d.Held,
-		&d.NodesAway, &d.AwayNode, &d.AwaySince)
+		&d.Generation, &d.ObservedGeneration, &d.SiteOnline, &d.ReportedAt, &d.Held, &d.Withdrawn,
+		&d.NodesAway, &d.AwayNode, &d.AwaySince, &waits)
 	if err != nil {
 		return d, err
 	}
@@ -71,7 +80,10 @@ func scanDeployment(row pgx.CollectableRow) (d fleet.Deployment, err error) {
 		fault = string(faultNode) + ": " + fault
 	}
 	err = json.Unmarshal(running, &d.Running)
-	d.Reason = d.Explain(fault)
+	if fault != "" && waits != "" {
+		fault += "; "
+	}
+	d.Reason = d.Explain(fault + waits)
 	return d, err
 }
 
@@ -88,7 +100,7 @@ func (s *Lists) Deployments(ctx context.Context, f fleet.DeploymentFilter, p fle
 		return nil, "", pgdb.Classify("list deployments", err)
 	}
 	sites, names := columns(keys)
-	list, err = pgdb.Rows(ctx, s.db, scanDeployment, deploymentView, sites, names, awayInLists)
+	list, err = pgdb.Rows(ctx, s.db, scanDeployment, deploymentView, sites, names, awayInLists, unrecorded)
 	return list, next, pgdb.Classify("list deployments", err)
 }
 
@@ -153,7 +165,7 @@ func (s *Lists) CountDeployments(ctx context.Context, f fleet.DeploymentFilter) 
 
 // Deployment returns one deployment with its nodes, archived ones included.
 func (s *Lists) Deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error) {
-	found, err := pgdb.Rows(ctx, s.db, scanDeployment, deploymentView, []string{string(site)}, []string{string(name)}, awayOfOne)
+	found, err := pgdb.Rows(ctx, s.db, scanDeployment, deploymentView, []string{string(site)}, []string{string(name)}, awayOfOne, unrecorded)
 	d, err := pgdb.One("deployment "+quote(string(name))+" at site "+quote(string(site)), found, err)
 	if err != nil {
 		return d, err

@@ -82,9 +82,9 @@ func fewParts(ctx context.Context, from pgdb.Querier, f fleet.EventFilter, own [
 	return rows(ctx, from, scanEvent, s)
 }
 
-// manySites returns events of many sites. They may be a good part of all events, so that those are among the next ones,
-// or hardly any, so that each site is looked at by itself: the first way is given up after as many events as the second one
-// may look at.
+// manySites returns events of many sites. They may be a large part of all events: then they are among the next ones. Or
+// they may be rare: then each site is read by itself. The first way is tried, and given up after as many events as the
+// second one may read.
 func manySites(ctx context.Context, from pgdb.Querier, f fleet.EventFilter, own []string) ([]fleet.Event, error) {
 	next, each, limit := &statement{}, &statement{}, fleet.Size(f.Limit)
 	next.add("select * from ("+eventColumns+" where id > $"+withoutResults(f)+sorted(f)+" limit $) w where site = any($::text[])"+sorted(f)+" limit $", f.After, limit*len(own), own, limit)

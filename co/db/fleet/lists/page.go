@@ -219,7 +219,7 @@ func choose(s *statement, column string, c fleet.Choice) {
 	}
 }
 
-// contains appends the condition that a text has a part, whatever its case.
+// contains appends the condition that a text has a part, ignoring case.
 func contains(s *statement, column, part string) {
 	if part == "" {
 		s.add("true")

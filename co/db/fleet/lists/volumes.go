@@ -11,7 +11,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// decommissioning returns what became of the removal of a node; nil: nobody asked for it.
+// decommissioning returns the progress of the removal of a node; nil: it was not requested.
 func (s *Lists) decommissioning(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (*fleet.Decommissioning, error) {
 	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (d *fleet.Decommissioning, err error) {
 		d = &fleet.Decommissioning{}

@@ -1,5 +1,6 @@
-// Package proposaldb is the record of proposals in PostgreSQL: what of a change is held, and
-// who confirmed it. The desired state opens and closes them together with what they hold.
+// Package proposaldb is the record of proposals in PostgreSQL: which part of a change is held, and
+// which person confirmed it. The desired state opens and closes proposals in the transaction that
+// holds their effects.
 package proposaldb
 
 import (
@@ -89,8 +90,8 @@ func (s *Store) HeldRemovals(ctx context.Context) (proposals, removals int, err 
 	return proposals, removals, pgdb.Classify("count proposals", err)
 }
 
-// Confirm agrees to what an open proposal holds; the desired state follows. by says who. One
-// that is confirmed already stays so. One that is closed otherwise is a Conflict.
+// Confirm confirms an open proposal; the desired state follows. by is the person that confirms. A
+// proposal that is confirmed already stays so. One that was closed otherwise is a Conflict.
 func (s *Store) Confirm(ctx context.Context, id, by string) (proposal.Proposal, error) {
 	return s.decide(ctx, id, by, proposal.Confirmed)
 }
@@ -169,23 +170,11 @@ func (s *Store) Standing(ctx context.Context) ([]fleet.Standing, error) {
 	return list, pgdb.Classify("read what proposals hold", err)
 }
 
-// NextID returns the id of the open proposal of a commit, or the one that a new one will have.
+// NextID returns the id of a new proposal of a commit.
 func (s *Store) NextID(ctx context.Context, kind proposal.Kind, commit string) (string, error) {
-	type known struct {
-		id   string
-		open bool
-	}
-	list, err := pgdb.Rows(ctx, s.db, func(r pgx.CollectableRow) (v known, err error) {
-		err = r.Scan(&v.id, &v.open)
-		return v, err
-	}, `select id, state = 'open' from proposals where kind = $1 and commit = $2`, kind, commit)
+	list, err := pgdb.Rows(ctx, s.db, pgx.RowTo[string], `select id from proposals where kind = $1 and commit = $2`, kind, commit)
 	if err != nil {
 		return "", pgdb.Classify("read proposals of commit "+commit, err)
-	}
-	for _, v := range list {
-		if v.open {
-			return v.id, nil
-		}
 	}
 	return proposal.ID(kind, commit, len(list)), nil
 }

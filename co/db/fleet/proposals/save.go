@@ -66,9 +66,9 @@ func saveSite(ctx context.Context, tx pgx.Tx, site protocol.SiteID, list []fleet
 	return closeDone(ctx, tx, active, "")
 }
 
-// open adds the effects of a site to a proposal. Its id was chosen for all sites before the
-// first of them was saved: where somebody has decided since, it is open once more for what is
-// new in it, and what was decided of the other effects stays.
+// open adds the effects of a site to a proposal. Its id was chosen for all sites before the first
+// of them was saved: if it was decided since, it is open once more for its new effects, and the
+// decision about the other effects stays.
 func open(ctx context.Context, tx pgx.Tx, site protocol.SiteID, id string, list []fleet.Desired) error {
 	hold := list[0].Hold
 	if _, err := tx.Exec(ctx, `insert into proposals (id, kind, commit) values ($1, $2, $3) on conflict (id) do nothing`,
@@ -80,6 +80,10 @@ func open(ctx context.Context, tx pgx.Tx, site protocol.SiteID, id string, list 
 		for i, s := range [4]string{string(d.Name), d.App, d.AppVersion, d.Hold.Cause} {
 			text[i] = append(text[i], s)
 		}
+	}
+	if _, err := tx.Exec(ctx, `update proposal_effects e set cause = u.cause from unnest($3::text[], $4::text[]) as u (name, cause)
+		where e.proposal = $1 and e.site = $2 and e.deployment = u.name and e.active and e.cause <> u.cause`, id, site, text[0], text[3]); err != nil {
+		return err
 	}
 	opened, err := pgdb.Rows(ctx, tx, pgx.RowTo[string], `insert into proposal_effects as e (proposal, site, deployment, app, app_version, cause, nodes, node_count)
 		select $1, $2, u.name, u.app, u.version, u.cause, n.nodes[1:$7], cardinality(n.nodes)

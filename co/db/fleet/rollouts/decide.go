@@ -72,7 +72,7 @@ func (s *Store) Rollouts(ctx context.Context, name protocol.DeploymentName, p fl
 // Sites lists the sites of a fleet deployment by name; an empty state lists those in every one.
 func (s *Store) Sites(ctx context.Context, name protocol.DeploymentName, state rollout.SiteState, p fleet.Page) (list []rollout.Member, next string, err error) {
 	size := fleet.Size(p.Limit)
-	list, err = pgdb.Rows(ctx, s.db, scanMember, `select `+memberColumns+` from rollout_sites where fleet = $1 and ($2 = '' or state = $2) and site > $3 order by site limit $4`,
+	list, err = pgdb.Rows(ctx, s.db, scanMember, `select `+shownMember+` from rollout_sites where fleet = $1 and ($2 = '' or state = $2) and site > $3 order by site limit $4`,
 		name, string(state), p.Cursor, size+1)
 	if err != nil {
 		return nil, "", pgdb.Classify("list the sites of a rollout", err)
@@ -81,11 +81,20 @@ func (s *Store) Sites(ctx context.Context, name protocol.DeploymentName, state r
 	return list, next, nil
 }
 
+// Member returns where a site stands in a fleet deployment, nil where it is no part of it.
+func (s *Store) Member(ctx context.Context, name protocol.DeploymentName, site protocol.SiteID) (*rollout.Member, error) {
+	list, err := pgdb.Rows(ctx, s.db, scanMember, `select `+shownMember+` from rollout_sites where fleet = $1 and site = $2`, name, site)
+	if err != nil || len(list) == 0 {
+		return nil, pgdb.Classify("read a site of a rollout", err)
+	}
+	return &list[0], nil
+}
+
 // meant sorts the rollouts that an action may mean: as current, but for revisions that are refused, which nothing can be done with.
 const meant = `state in ('running', 'paused') desc, state <> 'refused' desc, revision desc`
 
-// Act carries out an action on the latest rollout of a fleet deployment that was not refused, for by, and returns it. One that is as it wants it already stays
-// so; one that cannot do it, or is another one than was seen, is a Conflict that says why.
+// Act carries out an action on the latest rollout of a fleet deployment that was not refused, for by, and returns it. If the rollout already has the
+// requested state, nothing changes. If the action is not possible, or the rollout changed since the caller saw it, the error is a Conflict that says why.
 func (s *Store) Act(ctx context.Context, name protocol.DeploymentName, a rollout.Action, seen rollout.Seen, by string) (done rollout.Rollout, err error) {
 	err = s.db.Tx(ctx, "change a rollout", func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `select `+columns+` from rollouts where fleet = $1 order by `+meant+` limit 1 for update`, name)
@@ -113,6 +122,11 @@ func (s *Store) Act(ctx context.Context, name protocol.DeploymentName, a rollout
 		if _, err = tx.Exec(ctx, `update rollouts set state = $3, promoted = $4, reason = $5, by = $6, settled_at = $7, changed_at = now() where fleet = $1 and revision = $2`,
 			name, r.Revision, next.State, next.Promoted, next.Reason, pgdb.Storable(by), next.Settled); err != nil {
 			return err
+		}
+		if a == rollout.Abort {
+			if err := endWatch(ctx, tx, name); err != nil {
+				return err
+			}
 		}
 		if a == rollout.Resume && !strings.HasPrefix(r.Reason, rollout.PausedReason) { // failures that stopped it, and not ones that came while a person had
 			if _, err = tx.Exec(ctx, `update rollout_sites set accepted = true where fleet = $1 and state = 'failed'`, name); err != nil {

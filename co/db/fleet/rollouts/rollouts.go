@@ -138,7 +138,7 @@ func (s *Store) Begin(ctx context.Context, v Revision) (revision int64, err erro
 	return revision, err
 }
 
-// stopped returns why a revision begins paused: somebody has stopped the one before, and did not say that it may go on. "": it does not.
+// stopped returns why a revision begins paused: the revision before was stopped and not resumed. "": it does not begin paused.
 func stopped(ctx context.Context, tx pgx.Tx, v Revision) (why string, err error) {
 	var before rollout.Rollout
 	rows, err := tx.Query(ctx, `select `+columns+` from rollouts where fleet = $1 and state <> 'refused' order by revision desc limit 1`, v.Fleet)
@@ -153,7 +153,7 @@ func stopped(ctx context.Context, tx pgx.Tx, v Revision) (why string, err error)
 	case before.State == rollout.Paused && strings.HasPrefix(before.Reason, rollout.PausedReason):
 		return rollout.PausedReason + ", before this revision: resume to go on with it", nil
 	}
-	// Nor did anybody resume a version that was aborted, unless this is what ran everywhere before.
+	// Or its version was aborted and not resumed since, unless this is what ran everywhere before.
 	err = tx.QueryRow(ctx, `select revision from (select revision, state, reason from rollouts where fleet = $1 and state <> 'refused' and app = $2 and app_version = $3 order by revision desc limit 1) r
 		where (state = 'aborted' and reason <> $4 or reason like '%' || $5 || '%') and not exists (select from rollouts where fleet = $1 and digest = $6 and state = 'done')`,
 		v.Fleet, v.App, v.Version, rollout.RemovedReason, abortedBefore, v.Digest).Scan(&before.Revision)
@@ -166,7 +166,7 @@ func stopped(ctx context.Context, tx pgx.Tx, v Revision) (why string, err error)
 	return fmt.Sprintf("revision %d with version %s of the application %s: resume to spread it all the same, or choose another version", before.Revision, v.Version, abortedBefore), nil
 }
 
-// abortedBefore is in the reason of a revision that begins paused because its version was aborted, until somebody resumes it.
+// abortedBefore is in the reason of a revision that begins paused because its version was aborted, until a person resumes it.
 const abortedBefore = "was aborted, and this one has the same"
 
 // putBack has a revision whose content is there once more, after others that were refused, be the latest: it goes on as it was. It returns 0 where there is none.
@@ -262,15 +262,15 @@ func (s *Store) Accept(ctx context.Context, v Revision, revision int64) error {
 	})
 }
 
-// Restate records how a revision spreads from now on, where that is another way than before: what it asks for is the same. Sites
-// that wait are in their waves anew, but in none that is through; and who let the current wave pass did so for other waves. It reports whether anything changed.
+// Restate records how a revision spreads from now on, where that is another way than before: the desired version is the same. Waiting sites are assigned to
+// waves anew, but to none that is through; and a promotion of the current wave is void, as it was meant for other waves. It reports whether anything changed.
 func (s *Store) Restate(ctx context.Context, v Revision, revision int64) (changed bool, err error) {
 	err = s.db.Tx(ctx, "change how a rollout spreads", func(tx pgx.Tx) error {
 		if err := s.db.Fence(ctx, tx); err != nil {
 			return err
 		}
 		last := max(v.Waves-1, 0)
-		tag, err := tx.Exec(ctx, `update rollouts set source = $3, wave = least(wave, $4), promoted = least(promoted, wave, $4), changed_at = now() where fleet = $1 and revision = $2 and source <> $3`, v.Fleet, revision, v.Source, last)
+		tag, err := tx.Exec(ctx, `update rollouts set source = $3, wave = least(wave, $4), promoted = least(promoted, wave, $4), settled_at = case when strpos(reason, $5) = 0 then settled_at end, changed_at = now() where fleet = $1 and revision = $2 and source <> $3`, v.Fleet, revision, v.Source, last, rollout.Unwatched)
 		if changed = err == nil && tag.RowsAffected() > 0; !changed {
 			return err
 		}
@@ -285,8 +285,8 @@ func (s *Store) Restate(ctx context.Context, v Revision, revision int64) (change
 	return changed, err
 }
 
-// SetProblem records why the sites of a fleet deployment cannot be found anew; empty: they can. An event says so where it is another reason than
-// before.
+// SetProblem records why the sites of a fleet deployment cannot be found anew; empty: they can. A reason that differs from the one before is an
+// event.
 func (s *Store) SetProblem(ctx context.Context, name protocol.DeploymentName, revision int64, problem string) error {
 	return s.db.Tx(ctx, "record what is wrong with a fleet deployment", func(tx pgx.Tx) error {
 		if err := s.db.Fence(ctx, tx); err != nil {
@@ -436,7 +436,19 @@ func (s *Store) Members(ctx context.Context, name protocol.DeploymentName) ([]ro
 	return list, pgdb.Classify("read the sites of a fleet deployment", err)
 }
 
-const memberColumns = `site, revision, coalesce((select digest from rollouts r where r.fleet = rollout_sites.fleet and r.revision = rollout_sites.revision), ''), wave, state, reason, admitted_at, changed_at, groups`
+// memberColumns are those of a member; shownMember are the same for people: a site that is on its way has as its reason what stands in the way
+// there, also where nothing waits.
+const (
+	memberColumns = memberKey + `reason` + memberRest
+	shownMember   = memberKey + `case when state <> 'moving' or reason <> '' then reason else coalesce(
+		(select coalesce(nullif(d.problem, ''), nullif(d.placement, '')) from deployments d join rollouts r on r.fleet = d.name and r.revision = rollout_sites.revision
+			where d.site = rollout_sites.site and d.name = rollout_sites.fleet and d.commit = r.commit),
+		(select min(n.id || ': ' || (w ->> 'why')) from nodes n, jsonb_array_elements(n.restrictions -> 'waits') w
+			where n.site = rollout_sites.site and n.restrictions is not null and w ->> 'deployment' = rollout_sites.fleet), '') end` + memberRest
+
+	memberKey  = `site, revision, coalesce((select digest from rollouts r where r.fleet = rollout_sites.fleet and r.revision = rollout_sites.revision), ''), wave, state, `
+	memberRest = `, admitted_at, changed_at, groups`
+)
 
 func scanMember(row pgx.CollectableRow) (m rollout.Member, err error) {
 	err = row.Scan(&m.Site, &m.Revision, &m.Digest, &m.Wave, &m.State, &m.Reason, &m.Admitted, &m.Changed, &m.Groups)

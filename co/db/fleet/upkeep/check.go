@@ -26,8 +26,8 @@ const (
 	// askRest is the wait between two sites that are asked for a snapshot: they do not all answer at
 	// the same time.
 	askRest = 50 * time.Millisecond
-	// checkAgain is the wait after a check that was interrupted.
-	checkAgain = time.Minute
+	// retryDelay is the wait after a check that was interrupted.
+	retryDelay = time.Minute
 )
 
 // KeepCounters checks all counters when it begins, and then once a day, until ctx ends.
@@ -39,13 +39,13 @@ func (s *Upkeep) KeepCounters(ctx context.Context, ask func(context.Context, pro
 		held, release, err := s.db.Lease(ctx, "check of counters")
 		if err == nil {
 			if _, err = s.CheckCounters(held, checkRest); err == nil {
-				err = s.askBehind(held, ask)
+				err = s.askIncomplete(held, ask)
 			}
 			release()
 		}
 		wait := checkEvery
 		if err != nil && ctx.Err() == nil {
-			wait = checkAgain
+			wait = retryDelay
 			s.db.Log.WarnContext(ctx, "counters not checked, trying again", "err", err, "wait", wait)
 		}
 		if retry.Sleep(ctx, wait) != nil {
@@ -54,10 +54,10 @@ func (s *Upkeep) KeepCounters(ctx context.Context, ask func(context.Context, pro
 	}
 }
 
-// askBehind asks the sites of which rows are missing, one after another. One that is offline
+// askIncomplete asks the sites of which rows are missing, one after another. One that is offline
 // learns of it when it connects.
-func (s *Upkeep) askBehind(ctx context.Context, ask func(context.Context, protocol.SiteID) error) error {
-	sites, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.SiteID], `select id from sites where behind order by id`)
+func (s *Upkeep) askIncomplete(ctx context.Context, ask func(context.Context, protocol.SiteID) error) error {
+	sites, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.SiteID], `select id from sites where incomplete order by id`)
 	if err != nil {
 		return pgdb.Classify("list sites of which rows are missing", err)
 	}
@@ -72,10 +72,10 @@ func (s *Upkeep) askBehind(ctx context.Context, ask func(context.Context, protoc
 	return nil
 }
 
-// CheckCounters compares the counters of all sites and deployments with the rows that
-// they count, repairs those that differ, and returns how many did. Each site with a
-// difference makes an event. A site of which fewer rows are there than were counted is to
-// send a snapshot. After each transaction it rests for rest times as long as that took.
+// CheckCounters compares the counters of all sites and deployments with the rows that they count,
+// repairs those that differ, and returns how many did. Each site with a difference makes an event.
+// A site with fewer rows than were counted is asked for a snapshot. After each transaction it rests
+// for rest times as long as that took.
 func (s *Upkeep) CheckCounters(ctx context.Context, rest int) (repaired int, err error) {
 	for last := ""; ; {
 		began := time.Now()
@@ -95,10 +95,11 @@ func (s *Upkeep) CheckCounters(ctx context.Context, rest int) (repaired int, err
 	}
 }
 
-// markBehind notes which sites have fewer rows of nodes, deployments, or deployments on nodes, than
-// were counted as they were written: somebody removed some, and the site is to send a snapshot.
-func markBehind(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) error {
-	_, err := tx.Exec(ctx, `update sites s set behind = true where s.id = any($1) and not s.behind and (
+// markIncomplete notes which sites have fewer rows of nodes, deployments, or deployments on nodes, than
+// were counted as they were written: rows were removed by hand or lost, and the site must send a
+// snapshot.
+func markIncomplete(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) error {
+	_, err := tx.Exec(ctx, `update sites s set incomplete = true where s.id = any($1) and not s.incomplete and (
 			s.nodes > (select count(*) from nodes n where n.site = s.id)
 			or (select coalesce(sum(number), 0) from unnest(s.states) r (number)) > (select count(*) from deployment_status t where t.site = s.id)
 			or (select coalesce(sum(r.number), 0) from deployment_status t, unnest(t.reported) r (number) where t.site = s.id)
@@ -119,7 +120,7 @@ func (s *Upkeep) checkSites(ctx context.Context, sites []protocol.SiteID) (found
 		if _, err := db.LockSites(ctx, tx, sites); err != nil {
 			return err
 		}
-		if err := markBehind(ctx, tx, sites); err != nil {
+		if err := markIncomplete(ctx, tx, sites); err != nil {
 			return err
 		}
 		for _, step := range [...]func(context.Context, pgx.Tx, []protocol.SiteID) ([]difference, error){checkReplicas, checkDeployments, checkStates, checkNodes} {
@@ -230,7 +231,7 @@ func checkStates(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) ([]dif
 	wrong, err := pgdb.Rows(ctx, tx, scanDifference, `select t.site, format('the state of deployment %s: it was %s', t.name, t.state)
 		from deployment_status t join deployments d on d.site = t.site and d.name = t.name join sites s on s.id = t.site
 		where t.site = any($1) and t.state <> deployment_state(d.archived_at is not null, d.desired, d.commit,
-			d.generation > s.adopted or d.problem <> '', d.replicas, t.shown)`, pgdb.Texts(sites))
+			d.generation > s.adopted or d.problem <> '', d.replicas, with_unrecorded(d.site, d.name, d.desired, t.shown))`, pgdb.Texts(sites))
 	if err != nil || len(wrong) == 0 {
 		return nil, err
 	}

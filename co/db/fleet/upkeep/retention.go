@@ -16,7 +16,7 @@ import (
 type Retention struct {
 	Events    time.Duration // the feed
 	History   time.Duration // transitions, commands, and deployments that are removed from every node
-	Anomalies time.Duration
+	Anomalies time.Duration // how long anomalies are kept
 	Sessions  time.Duration // those that have ended, with their recordings
 }
 
@@ -33,14 +33,14 @@ const (
 	specGrace = 7 * 24 * time.Hour
 	// purgeSites bounds the sites whose removed deployments one transaction deletes.
 	purgeSites = 50
-	// keptRevisions is how many revisions of a fleet deployment are kept, beside those that a site may have: each has its files.
-	keptRevisions = 100
+	// retainedRevisions is how many revisions of a fleet deployment are kept, beside those that a site may have: each has its files.
+	retainedRevisions = 100
 	// purgeCommands bounds the commands that one transaction deletes: each may have a row for each of many nodes.
 	purgeCommands = 100
 )
 
-// retainLock is the SQL expression of the advisory lock under which partitions are made
-// and dropped. Who does not get it leaves the work to who has it.
+// retainLock is the SQL expression of the advisory lock under which partitions are made and
+// dropped. A replica that does not get this lock does nothing: the holder does the work.
 const retainLock = `pg_try_advisory_xact_lock(hashtext('colony_retention_' || current_schema()))
 	and set_config('lock_timeout', '1s', true) <> ''`
 
@@ -99,8 +99,8 @@ func (s *Upkeep) weeks(ctx context.Context, table string, keep time.Duration) er
 	return s.deleteFirst(ctx, table, keep)
 }
 
-// drop drops a partition. Who reads the table holds that up; it must then not hold up the
-// writers behind it for long, and is tried again the next time.
+// drop drops a partition. A reader of the table delays that. The drop must then not delay the
+// writers behind it for long: it is given up, and tried again the next time.
 func (s *Upkeep) drop(ctx context.Context, name string) error {
 	return s.db.Tx(ctx, "drop partition "+name, func(tx pgx.Tx) error {
 		if ok, err := mine(ctx, tx); err != nil || !ok {
@@ -227,7 +227,7 @@ func (s *Upkeep) collectSpecs(ctx context.Context) error {
 func (s *Upkeep) purgeRollouts(ctx context.Context) error {
 	_, err := s.db.Exec(ctx, `delete from rollouts r using (select fleet, max(revision) as last, coalesce(max(revision) filter (where state = 'done'), 0) as complete from rollouts group by fleet) l
 		where r.fleet = l.fleet and r.revision <= l.last - $1 and r.revision <> l.complete and r.state not in ('running', 'paused')
-			and not exists (select from rollout_sites s where s.fleet = r.fleet and r.revision in (s.revision, s.previous))`, keptRevisions)
+			and not exists (select from rollout_sites s where s.fleet = r.fleet and r.revision in (s.revision, s.previous))`, retainedRevisions)
 	return pgdb.Classify("delete old revisions of fleet deployments", err)
 }
 

@@ -1,10 +1,11 @@
 // Package versions keeps versions of applications immutable in the CO's database, also over
-// their removal.
+// their removal, and says which of them may be deployed.
 package versions
 
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -55,7 +56,7 @@ func Remove(ctx context.Context, tx pgx.Tx, id, version string) error {
 	if _, err := tx.Exec(ctx, `delete from app_versions where app_id = $1 and version = $2`, id, version); err != nil {
 		return err
 	}
-	if err := nextLatest(ctx, tx, id); err != nil {
+	if err := FindLatest(ctx, tx, id); err != nil {
 		return err
 	}
 	return db.WriteEvents(ctx, tx, []fleet.Event{{Kind: fleet.AppRemoved, AppVersion: version, Message: id + " " + version}})
@@ -65,14 +66,45 @@ func Remove(ctx context.Context, tx pgx.Tx, id, version string) error {
 // It is no reference to a repository: it has a space.
 func removedVersion(id string) string { return "application " + id }
 
-// nextLatest makes the newest version that an application has its latest, or removes an
+// SetStage gives the version that v names the stage of v and its reason. Those that it has already change nothing.
+func SetStage(ctx context.Context, tx pgx.Tx, v *fleet.AppVersion) error {
+	id, version, stage, reason := v.AppID, v.Version, v.Stage, v.StageReason
+	var before fleet.Stage
+	var why string
+	// In the order in which SaveAppVersion locks.
+	err := tx.QueryRow(ctx, `select v.stage, v.stage_reason from apps a join app_versions v on v.app_id = a.id where a.id = $1 and v.version = $2 for update of a`,
+		id, version).Scan(&before, &why)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return protocol.Errorf(protocol.NotFound, "application %s has no version %q", id, version)
+	}
+	if err != nil || before == stage && why == reason {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `update app_versions set stage = $3, stage_reason = $4, stage_since = case when stage = $3 then stage_since else now() end
+		where app_id = $1 and version = $2`, id, version, stage, reason); err != nil {
+		return err
+	}
+	if err := FindLatest(ctx, tx, id); err != nil {
+		return err
+	}
+	message := id + " " + version + ": " + string(stage)
+	if reason != "" {
+		message += ": " + reason
+	}
+	return db.WriteEvents(ctx, tx, []fleet.Event{{Kind: fleet.AppStageChanged, AppVersion: version, Message: message}})
+}
+
+// FindLatest makes the newest version of the earliest stage that an application has its latest one, or removes an
 // application that has none.
-func nextLatest(ctx context.Context, tx pgx.Tx, id string) error {
-	type version struct{ version, name, description string }
+func FindLatest(ctx context.Context, tx pgx.Tx, id string) error {
+	type version struct {
+		version, name, description string
+		stage                      fleet.Stage
+	}
 	left, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (v version, err error) {
-		err = row.Scan(&v.version, &v.name, &v.description)
+		err = row.Scan(&v.version, &v.name, &v.description, &v.stage)
 		return v, err
-	}, `select version, name, description from app_versions where app_id = $1 order by number`, id)
+	}, `select version, name, description, stage from app_versions where app_id = $1 order by number`, id)
 	if err != nil {
 		return err
 	}
@@ -82,12 +114,13 @@ func nextLatest(ctx context.Context, tx pgx.Tx, id string) error {
 	}
 	newest := left[0]
 	for _, v := range left[1:] {
-		if fleet.Newer(v.version, newest.version) {
+		is, was := slices.Index(fleet.Stages, v.stage), slices.Index(fleet.Stages, newest.stage)
+		if is < was || is == was && fleet.Newer(v.version, newest.version) {
 			newest = v
 		}
 	}
-	_, err = tx.Exec(ctx, `update apps set name = $2, description = $3, latest = $4, updated_at = now() where id = $1`,
-		id, newest.name, newest.description, newest.version)
+	_, err = tx.Exec(ctx, `update apps set name = $2, description = $3, latest = $4, updated_at = now()
+		where id = $1 and (name, description, latest) is distinct from ($2, $3, $4)`, id, newest.name, newest.description, newest.version)
 	return err
 }
 
