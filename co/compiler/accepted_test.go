@@ -186,8 +186,8 @@ func TestRelativeBinds(t *testing.T) {
 	}
 }
 
-// A volume that stands for a relative path belongs to the user with a number who writes there,
-// for each service that binds it.
+// A volume that stands for a relative path belongs to the user with a number that writes there, for
+// each service that binds it.
 func TestOwnerOfARelativeBind(t *testing.T) {
 	t.Parallel()
 	const compose = `services:

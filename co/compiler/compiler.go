@@ -42,7 +42,7 @@ type Resolver interface {
 // protocol.Invalid lists everything that is wrong with one component, one line
 // each; other kinds come from the Resolver and may pass.
 func Compile(ctx context.Context, d *v1rc3.Deployment, r Resolver) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
-	entry, err := placement(d)
+	entry, err := Entry(d)
 	if err != nil {
 		return protocol.SiteEntry{}, nil, err
 	}
@@ -79,8 +79,8 @@ func Compile(ctx context.Context, d *v1rc3.Deployment, r Resolver) (protocol.Sit
 	return entry, spec, nil
 }
 
-// placement fills what a site's entry says beside the spec.
-func placement(d *v1rc3.Deployment) (protocol.SiteEntry, error) {
+// Entry returns what the entry of a site says beside the specification: on which nodes a deployment runs, and what follows on a failure.
+func Entry(d *v1rc3.Deployment) (protocol.SiteEntry, error) {
 	var entry protocol.SiteEntry
 	var err error
 	if entry.Deployment, err = protocol.ParseDeploymentName(d.Metadata.Name); err != nil {
@@ -130,7 +130,7 @@ func placement(d *v1rc3.Deployment) (protocol.SiteEntry, error) {
 		if !fits || !fit {
 			return entry, protocol.Errorf(protocol.Invalid, "policy: backoff %s, minHealthy %s: want less than 49 days", time.Duration(p.Backoff), time.Duration(p.MinHealthy))
 		}
-		entry.Policy = protocol.Policy{Attempts: p.Attempts, BackoffMillis: backoff, NoRollback: p.Rollback != nil && !*p.Rollback, MinHealthyMillis: minHealthy}
+		entry.Policy = protocol.Policy{Attempts: p.Attempts, BackoffMillis: backoff, NoRollback: p.Rollback != nil && !*p.Rollback, MinHealthyMillis: minHealthy, AnyTime: p.AnyTime != nil && *p.AnyTime}
 	}
 	return entry, nil
 }
@@ -158,7 +158,7 @@ func compileComponent(ctx context.Context, d *v1rc3.Deployment, c v1rc3.Componen
 	t := newTranslation(c.Name, a, variables)
 	containers, err := t.containers(ctx)
 	if err != nil {
-		return failed(err, t.variablesAt(slices.Collect(maps.Values(t.paths))...)...)
+		return failed(err, t.variablesAt(slices.Sorted(maps.Values(t.paths))...)...)
 	}
 	compiled := &protocol.Component{
 		Name: c.Name, Revision: c.Properties.Revision, NoWait: !c.Properties.Waits(),

@@ -12,9 +12,9 @@ import (
 	"github.com/colonyfleet/colony/co/compiler/interpolate"
 )
 
-// warnFixed warns of the variables that a parameter sets and that the env files of a service give it
-// as they are: it would have another value than what refers to the variable, as a database and its
-// client with two passwords. What the service says under environment wins over its files.
+// warnFixed warns of variables that a parameter sets and that an env file of a service sets, too.
+// The service would have another value than the rest of the file, such as a database and its client
+// with two passwords. What the service says under environment wins over its files.
 func (t *translation) warnFixed(service string, s types.ServiceConfig) {
 	if len(t.parameters) == 0 || len(s.EnvFiles) == 0 {
 		return

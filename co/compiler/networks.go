@@ -106,7 +106,7 @@ func (t *translation) aliases(service string, s types.ServiceConfig) []string {
 	return slices.DeleteFunc(slices.Compact(all), func(a string) bool { return a == service })
 }
 
-// checkLinks refuses links to nobody.
+// checkLinks refuses links to services that do not exist.
 func (t *translation) checkLinks(service string, s types.ServiceConfig) {
 	for _, link := range s.Links {
 		to, _, _ := strings.Cut(link, ":")

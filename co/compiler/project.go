@@ -20,6 +20,7 @@ import (
 	"github.com/colonyfleet/colony/co/compiler/composefile"
 	"github.com/colonyfleet/colony/co/compiler/diagnosis"
 	"github.com/colonyfleet/colony/co/compiler/interpolate"
+	"github.com/colonyfleet/colony/co/compiler/mounting"
 	"github.com/colonyfleet/colony/co/compiler/topology"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -81,15 +82,15 @@ func (t *translation) containers(ctx context.Context) ([]protocol.Container, err
 	if !t.load(ctx, document) {
 		return nil, t.err()
 	}
-	volumes := t.checkShortVolumes(document)
+	volumes := t.mounting().CheckShort(document)
 	if len(t.project.Services) == 0 {
 		t.problemAt("services", "no service runs: want one at least that has no profile, or whose profile is chosen by default")
 	}
-	t.checkTargets(volumes)
+	t.mounting().CheckTargets(volumes)
 	t.checkPorts(document)
 	t.checkNetworks()
 	t.checkVolumes()
-	t.checkBindVolumes()
+	t.mounting().CheckBinds()
 	containers, replicas := map[string]protocol.Container{}, map[string]int{}
 	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
 		containers[name] = t.container(name, t.project.Services[name])
@@ -129,6 +130,14 @@ func (t *translation) absent(document map[string]any) {
 	}
 }
 
+// mounting translates what services of the project mount, as far as that is loaded.
+func (t *translation) mounting() *mounting.Translation {
+	return &mounting.Translation{
+		Component: t.component, Archive: t.archive, Project: t.project, Extended: t.document.Extended,
+		Problem: t.problem, Warn: t.warn, Lookup: t.lookup,
+	}
+}
+
 // problem notes a problem of a service's key.
 func (t *translation) problem(service, key, format string, args ...any) {
 	t.problemAt("services."+service+"."+key, format, args...)
@@ -156,8 +165,8 @@ func (t *translation) located(at, message string) (path, line string) {
 // plain returns a message with the variables of included files under the names that they have
 // there.
 func (t *translation) plain(message string) string {
-	for unique, name := range t.document.Names {
-		message = strings.ReplaceAll(message, unique, name)
+	for _, unique := range slices.Backward(slices.Sorted(maps.Keys(t.document.Names))) { // one that begins like another one comes before it
+		message = strings.ReplaceAll(message, unique, t.document.Names[unique])
 	}
 	return message
 }

@@ -25,7 +25,7 @@ func (t *translation) container(name string, s types.ServiceConfig) protocol.Con
 	c := protocol.Container{
 		Name: name, Image: s.Image, Env: t.environment(name, s),
 		WorkingDir: s.WorkingDir, User: s.User, Hostname: s.Hostname,
-		Network: t.network(name, s), Ports: t.ports(name, s), Mounts: t.mounts(name, s), Devices: devicespec.Of(s, say),
+		Network: t.network(name, s), Ports: t.ports(name, s), Mounts: t.mounting().Mounts(name, s), Devices: devicespec.Of(s, say),
 		Limits: t.limits(name, s), Restart: t.restart(name, s), Health: t.health(name, s), DependsOn: t.dependencies(name, s),
 		CapAdd: servicecheck.Capabilities("cap_add", s.CapAdd, say), CapDrop: servicecheck.Capabilities("cap_drop", s.CapDrop, say), Privileged: s.Privileged, ReadOnly: s.ReadOnly,
 		StopSignal: s.StopSignal, StopTimeoutMillis: t.grace(name, s.StopGracePeriod),

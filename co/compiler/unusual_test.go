@@ -90,7 +90,7 @@ func TestLargeFilesAreNamed(t *testing.T) {
 	}
 }
 
-// A read-only bind of what the archive does not have stays empty, unless somebody writes there:
+// A read-only bind of what the archive does not have stays empty, unless a container writes there:
 // that is said, with the bounds for which a file may be missing.
 func TestReadOnlyBindOfNothing(t *testing.T) {
 	t.Parallel()

@@ -89,8 +89,8 @@ func (t *translation) warnEmpty(at, prefix, text string, missing map[string]bool
 	}
 }
 
-// warnFolder warns of a variable that names a folder of whoever calls Compose, or that .env makes
-// of such a one, in a text that is no path.
+// warnFolder warns of a variable that names a folder of Compose's own environment, or that .env
+// derives from one, in a text that is no path.
 func (t *translation) warnFolder(at, prefix, name, value string) {
 	if interpolate.IsFolder(name, value) {
 		t.warn(at, "%s%s is %q: a node has no such folder; write what the container is to get", prefix, name, value)
@@ -99,8 +99,7 @@ func (t *translation) warnFolder(at, prefix, name, value string) {
 	}
 }
 
-// passed warns of an environment variable that is named without a value, and that
-// nobody sets.
+// passed warns of an environment variable that is named without a value, and that is not set.
 func (t *translation) passed(at, name string) {
 	if value, ok := t.lookup(name); (!ok || interpolate.IsFolder(name, value)) && !t.parameters[name] {
 		t.warn(at, "%s is left out: no parameter of the application sets it, nor does %s", name, interpolate.DotEnv)

@@ -1,6 +1,5 @@
-// Package lint judges a folder of application packages, Compose components and
-// deployment files as the CO would, without a CO, a registry or a network: in the CI of
-// those who write them.
+// Package lint judges a folder of application packages, Compose components and deployment files as
+// the CO would, without a CO, a registry or a network: in the CI of their authors.
 //
 // It reads the folder that it is given, changes nothing and keeps no state.
 package lint
@@ -23,6 +22,7 @@ import (
 	"github.com/colonyfleet/colony/co/compiler/packagecheck"
 	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/co/repo/intent"
+	"github.com/colonyfleet/colony/co/rollout/fleetfile"
 	"github.com/colonyfleet/colony/margo/document"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -58,8 +58,8 @@ func (f Finding) String() string {
 
 // A Result is what became of a folder.
 type Result struct {
-	Files    int       `json:"files"` // that were judged
-	Findings []Finding `json:"findings"`
+	Files    int       `json:"files"`    // that were judged
+	Findings []Finding `json:"findings"` // by path and line; empty: nothing is wrong
 }
 
 // Failed reports whether there is a finding that is no warning.
@@ -94,7 +94,8 @@ func Dir(folder string, registries ...string) (Result, error) {
 // OwnRegistry is the registry of a CO, under the name that it has by default.
 const OwnRegistry = "registry.colony"
 
-// Folder judges every margo.yaml, compose.yaml and deployment.yaml below root. Findings
+// Folder judges every margo.yaml, compose.yaml and deployment.yaml below root, and what else the CO reads of a deployments repo,
+// where root is one. Findings
 // are sorted by file and line. It warns of images of registries that are neither the CO's own nor
 // among registries, which the CO may be configured to read. An error is one of reading the folder.
 func Folder(root fs.FS, registries ...string) (Result, error) {
@@ -125,7 +126,15 @@ func Folder(root fs.FS, registries ...string) (Result, error) {
 		}
 	}
 	for _, p := range files[deploymentFile] {
-		l.deployment(p)
+		if _, _, ofFleet := fleetfile.Of(p); !ofFleet {
+			l.deployment(p)
+		}
+	}
+	repo := slices.ContainsFunc(files[deploymentFile], func(p string) bool { return strings.HasPrefix(p, "deployments/") })
+	for _, list := range files {
+		for _, p := range list {
+			l.repoFile(p, repo)
+		}
 	}
 	slices.SortStableFunc(l.result.Findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
@@ -181,7 +190,7 @@ func start(root fs.FS, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() { // a named pipe would wait for somebody who writes
+	if !info.Mode().IsRegular() { // opening a named pipe would wait for a writer
 		return nil, errors.New("not a regular file")
 	}
 	f, err := root.Open(name)
@@ -317,7 +326,9 @@ func (l *linter) deployment(p string) {
 	if d.Metadata.Name != name {
 		at("metadata.name", "the name is %q, and the file is in the folder of %q", d.Metadata.Name, name)
 	}
-	if got, _, ok := d.Device(); !ok || got != site {
+	if _, err := protocol.ParseSiteID(site); err != nil {
+		l.add(p, 0, false, "it is in the folder of a site that cannot be: %v", err)
+	} else if got, _, ok := d.Device(); !ok || got != site {
 		at("metadata.deviceId", "%q: want %s/<node> or %s/*", d.Metadata.DeviceID, site, site)
 	}
 	version := ""

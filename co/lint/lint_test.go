@@ -78,6 +78,37 @@ func TestFolder(t *testing.T) {
 		want   []string
 	}{
 		"good": {nil, nil},
+		"files that the CO ignores": {
+			map[string]string{
+				"deployments/plant/hello/deployment.yml": "a: b\n", "deployments/plant/hello2.yaml": "a: b\n", "sites/plant/site.yml": "a: b\n",
+				"sites/Plant/site.yaml": "a: b\n", "loose.yaml": "a: b\n", ".pre-commit-config.yaml": "a: b\n", "apps/other/margo.yml": "a: b\n", "fleet/hello.yaml": "a: b\n",
+			},
+			[]string{
+				"apps/other/margo.yml: warning: it is not read: an application is described in margo.yaml",
+				"deployments/plant/hello/deployment.yml: the CO ignores it: a deployment is read from deployments/<site>/<name>/deployment.yaml only",
+				"deployments/plant/hello2.yaml: the CO ignores it: a deployment is read from deployments/<site>/<name>/deployment.yaml only",
+				"fleet/hello.yaml: the CO ignores it: a fleet deployment is read from fleet/<name>/deployment.yaml and fleet/<name>/sites/<site>.yaml only",
+				"loose.yaml: warning: the CO ignores it: the CO reads deployments/<site>/<name>/deployment.yaml and sites/<site>/site.yaml only",
+				"sites/Plant/site.yaml: the CO ignores it: site name \"Plant\": want 1 to 63 of a-z, 0-9 and -, not beginning or ending with -",
+				"sites/plant/site.yml: the CO ignores it: a site's file is read from sites/<site>/site.yaml only",
+			},
+		},
+		"the files of a site and of a fleet deployment": {
+			map[string]string{
+				"sites/plant/site.yaml":       "apiVersion: colony/v1\nkind: Site\nmetadata: {id: plant}\nspec:\n  data:\n    rules:\n      - {name: a, direction: upp, topics: ['a/#']}\n",
+				"fleet/hello/deployment.yaml": "apiVersion: colony/v1\nkind: FleetDeploymnt\n",
+			},
+			[]string{
+				"fleet/hello/deployment.yaml:1: metadata: required, and missing",
+				"fleet/hello/deployment.yaml:1: spec: required, and missing",
+				"fleet/hello/deployment.yaml:2: kind: \"FleetDeploymnt\": want one of FleetDeployment",
+				"sites/plant/site.yaml:7: spec.data.rules[0].direction: \"upp\": want one of up, down",
+			},
+		},
+		"the folder of a site that cannot be": {
+			map[string]string{"deployments/Plant/hello/deployment.yaml": deployment},
+			[]string{"deployments/Plant/hello/deployment.yaml: it is in the folder of a site that cannot be: site name \"Plant\": want 1 to 63 of a-z, 0-9 and -, not beginning or ending with -"},
+		},
 		"component": {
 			map[string]string{"apps/hello/components/web/compose.yaml": "services:\n  web:\n    image: i\n    build: .\n"},
 			[]string{"apps/hello/components/web/compose.yaml:4: services.web.build: images are not built on nodes, they come from a registry: build the image, push it to the CO's registry or another one, and name it in image"},

@@ -102,6 +102,10 @@ func TestArchiveManifest(t *testing.T) {
 		}, ""},
 		"no annotations": {func(m *artifact.Manifest) { m.Layers[0].Annotations = nil }, "annotation org.margo.component."},
 		"other version":  {func(m *artifact.Manifest) { m.Layers[0].Annotations[artifact.VersionAnnotation] = "2.0.0" }, `is "2.0.0", want "1.0.0"`},
+		"other version on both": {func(m *artifact.Manifest) {
+			m.Layers[0].Annotations[artifact.VersionAnnotation] = "2.0.0"
+			m.Annotations = map[string]string{artifact.VersionAnnotation: "2.0.0"}
+		}, `is "2.0.0", want "1.0.0"`},
 		"contradiction":  {func(m *artifact.Manifest) { m.Annotations = map[string]string{artifact.TypeAnnotation: "helm"} }, `"compose" on the layer and "helm" on the manifest`},
 		"other artifact": {func(m *artifact.Manifest) { m.ArtifactType = "application/x" }, "artifact type"},
 		"two layers":     {func(m *artifact.Manifest) { m.Layers = append(m.Layers, m.Layers[0]) }, "2 layers"},
@@ -178,7 +182,7 @@ func TestPackageOfAnotherTool(t *testing.T) {
 		{Media: artifact.PackageMedia + "descriptionFile.v1+markdown", Content: []byte("# Hello\n")},
 		{Media: artifact.PackageMedia + "x.v1+png", Annotations: map[string]string{artifact.ResourceMark: "icon"}, Content: []byte("unused")},
 	}}
-	_, err := c.pushArtifact(t.Context(), "oci://registry.colony/apps/hello:1.0.0", a)
+	_, err := c.PushArtifact(t.Context(), "oci://registry.colony/apps/hello:1.0.0", a)
 	must(t, err)
 	files, _ := pull(t, c, "oci://registry.colony/apps/hello:1.0.0")
 	want := map[string][]byte{"margo.yaml": []byte(samplePackage), "resources/description.md": []byte("# Hello\n")}
@@ -324,13 +328,9 @@ func TestHealth(t *testing.T) {
 	push := func(name string, check *v1.HealthConfig) string {
 		img, err := mutate.Config(empty.Image, v1.Config{Healthcheck: check})
 		must(t, err)
-		ref, err := c.hosts.Parse("registry.colony/" + name + ":1")
-		must(t, err)
-		must(t, remote.Write(ref.Dialled, img, c.options(t.Context())...))
+		must(t, remote.Write(tag(t, address, name+":1"), img, options(t)...))
 		index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}})
-		ref, err = c.hosts.Parse("registry.colony/" + name + ":index")
-		must(t, err)
-		must(t, remote.WriteIndex(ref.Dialled, index, c.options(t.Context())...))
+		must(t, remote.WriteIndex(tag(t, address, name+":index"), index, options(t)...))
 		return "registry.colony/" + name
 	}
 	for name, tt := range map[string]struct {

@@ -38,12 +38,12 @@ func (h *Handler) Run(ctx context.Context) {
 	}
 }
 
-// Clean removes the uploads that were idle for Limits.UploadLife, then the manifests that
-// were removed by their names so long ago and that nothing needs, then the links of
-// blobs that no manifest of their repository names, and then the blobs without a link,
-// where they are as old. Requests go on meanwhile: what they link or name while it runs
-// stays. A crash at any moment leaves only what the next run removes. Of the processes that share the
-// directory one does it at a time: for the others there is nothing to do.
+// Clean removes, in this order: the uploads that were idle for Limits.UploadLife; the manifests that
+// were removed by their names that long ago and that are not in use; the links of blobs that no
+// manifest of their repository names; and the blobs of that age without a link. Requests go on
+// meanwhile: content that they link or name while Clean runs stays. A crash at any moment leaves only
+// content that the next run removes. Of the processes that share the directory only one runs it at a
+// time; the others return at once.
 func (h *Handler) Clean(ctx context.Context, now time.Time) error {
 	alone, err := h.store.Alone()
 	if errors.Is(err, storage.ErrHeld) {
@@ -62,10 +62,9 @@ func (h *Handler) clean(ctx context.Context, now time.Time) error {
 	return h.collect(ctx, now.Add(-h.limits.UploadLife))
 }
 
-// collect removes links and blobs from before that time that nothing names. What it
-// cannot read costs nothing else: of a repository with a manifest that cannot be read it
-// removes nothing, and of the blobs none while there is a repository of which it is not
-// known what it names.
+// collect removes links and blobs that are older than before and that nothing names. It skips what
+// it cannot read: from a repository with an unreadable manifest it removes nothing, and it removes
+// no blob while the contents of any repository are unknown.
 func (h *Handler) collect(ctx context.Context, before time.Time) error {
 	repositories, err := h.repositories()
 	if err != nil {
@@ -168,10 +167,10 @@ func (h *Handler) removeIfUnused(file string, before time.Time) (bool, error) {
 // digestForm finds the digests in the bytes of a manifest.
 var digestForm = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
-// contents reads what a repository holds, and returns the digests of its manifests and of
-// the blobs that they name. unread says of each manifest that cannot be read why; of one that
-// is damaged, the digests that can still be found in it are named. Of a caller who does not
-// hold the lock, tags may change meanwhile.
+// contents reads what a repository holds, and returns the digests of its manifests and of the blobs
+// that they name. unread says of each manifest that cannot be read why; of one that is damaged, the
+// digests that can still be found in it are named. If the caller does not hold the lock, tags may
+// change meanwhile.
 func (h *Handler) contents(name string) (r *graph.Repository, named map[protocol.Digest]bool, unread []error) {
 	r = &graph.Repository{Name: name, Tags: map[string]protocol.Digest{}, Manifests: map[protocol.Digest]*artifact.Manifest{}}
 	named = map[protocol.Digest]bool{}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 )
 
 // A wiretap notes which hosts are spoken to by plain HTTP. A registry asks for a token of
@@ -36,7 +38,7 @@ func TestPlainHTTPIsRefused(t *testing.T) {
 	const refused = "is refused: let it speak TLS"
 	for name, c := range map[string]struct {
 		host    string
-		options ClientOptions
+		options ociclient.Options
 		plain   bool   // the host is spoken to without TLS, up to the token
 		says    string // by the error
 	}{
@@ -45,9 +47,9 @@ func TestPlainHTTPIsRefused(t *testing.T) {
 		"name below localhost": {host: "registry.localhost", says: refused},
 		"name":                 {host: "registry.lan:5000", says: "it does not speak TLS"},
 		"realm of a token":     {host: "reg.example", says: "realm"},
-		"mapped with TLS":      {host: "registry.colony", options: ClientOptions{Hosts: map[string]string{"registry.colony": "https://10.1.2.3:5000"}}, says: refused},
-		"mapped":               {host: "registry.colony", options: ClientOptions{Hosts: map[string]string{"registry.colony": "10.1.2.3:5000"}}, plain: true, says: refused},
-		"listed":               {host: "10.1.2.3:5000", options: ClientOptions{Insecure: []string{"10.1.2.3:5000"}}, plain: true, says: refused},
+		"mapped with TLS":      {host: "registry.colony", options: ociclient.Options{Hosts: map[string]string{"registry.colony": "https://10.1.2.3:5000"}}, says: refused},
+		"mapped":               {host: "registry.colony", options: ociclient.Options{Hosts: map[string]string{"registry.colony": "10.1.2.3:5000"}}, plain: true, says: refused},
+		"listed":               {host: "10.1.2.3:5000", options: ociclient.Options{Insecure: []string{"10.1.2.3:5000"}}, plain: true, says: refused},
 		"loopback":             {host: "127.0.0.1:5000", plain: true, says: refused},
 		"loopback by its name": {host: "localhost:5000", plain: true, says: refused},
 	} {
@@ -57,7 +59,7 @@ func TestPlainHTTPIsRefused(t *testing.T) {
 			o := c.options
 			o.Transport, o.Timeout = &tap, time.Minute
 			o.Credentials = func(string) (string, string, error) { return "user", "secret", nil }
-			_, err := NewClient(o).Tags(t.Context(), c.host+"/app")
+			_, err := ociclient.New(o).Tags(t.Context(), c.host+"/app")
 			if err == nil {
 				t.Fatal("no error")
 			}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/co/registry/artifact"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -139,8 +140,8 @@ func TestCredentials(t *testing.T) {
 		h.ServeHTTP(w, r)
 	}))
 	t.Cleanup(s.Close)
-	connect := func(password string) *Client {
-		c := NewClient(ClientOptions{
+	connect := func(password string) *ociclient.Client {
+		c := ociclient.New(ociclient.Options{
 			Hosts: map[string]string{"registry.colony": strings.TrimPrefix(s.URL, "http://")}, Timeout: 20 * time.Second,
 			Credentials: func(host string) (string, string, error) {
 				if host != "registry.colony" {
@@ -165,9 +166,9 @@ func TestCredentials(t *testing.T) {
 func TestKeepTags(t *testing.T) {
 	t.Parallel()
 	address, _ := serve(t, t.TempDir())
-	c := NewClient(ClientOptions{Hosts: map[string]string{"registry.colony": address}, KeepTags: true, Timeout: 20 * time.Second})
+	c := ociclient.New(ociclient.Options{Hosts: map[string]string{"registry.colony": address}, KeepTags: true, Timeout: 20 * time.Second})
 	t.Cleanup(c.Close)
-	push := func(c *Client, content string) (protocol.Digest, error) {
+	push := func(c *ociclient.Client, content string) (protocol.Digest, error) {
 		return c.PushArchive(t.Context(), "oci://registry.colony/a", "1.0.0", []byte(content))
 	}
 	first, err := push(c, "one")
@@ -186,8 +187,8 @@ func TestKeepTags(t *testing.T) {
 	}
 }
 
-// A registry that says nothing of its tags to those who may push has none replaced; one
-// that denies what is not there yet is pushed to.
+// A registry that says nothing of its tags to a client that may push has none replaced; one that
+// denies what is not there yet is pushed to.
 func TestKeepTagsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -210,7 +211,7 @@ func TestKeepTagsThatCannotBeRead(t *testing.T) {
 		}))
 		t.Cleanup(s.Close)
 		push := func(keep bool, content string) error {
-			client := NewClient(ClientOptions{Hosts: map[string]string{"registry.colony": strings.TrimPrefix(s.URL, "http://")}, KeepTags: keep, Timeout: 20 * time.Second})
+			client := ociclient.New(ociclient.Options{Hosts: map[string]string{"registry.colony": strings.TrimPrefix(s.URL, "http://")}, KeepTags: keep, Timeout: 20 * time.Second})
 			t.Cleanup(client.Close)
 			_, err := client.PushArchive(t.Context(), "oci://registry.colony/a", "1.0.0", []byte(content))
 			return err

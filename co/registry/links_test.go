@@ -220,7 +220,8 @@ func cleanBesidePushes(t *testing.T, h *Handler, age time.Duration, addresses ..
 	cleaning.Wait()
 }
 
-// TestCrashBetweenBlobAndLink leaves a blob as a crash does: it is nobody's, and goes.
+// TestCrashBetweenBlobAndLink leaves a blob as a crash does: it belongs to no repository, and is
+// removed.
 func TestCrashBetweenBlobAndLink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

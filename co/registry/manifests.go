@@ -188,8 +188,8 @@ func (h *Handler) complete(name string, m *artifact.Manifest) error {
 	return nil
 }
 
-// record writes the manifest, then what points to it; a crash between leaves bytes
-// that nobody sees.
+// record writes the manifest, then what points to it; a crash in between leaves bytes that no
+// request can reach.
 func (h *Handler) record(name, ref, mediaType string, body []byte, m *artifact.Manifest) error {
 	d := protocol.DigestOf(body)
 	if err := h.store.Write(blobPath(d), body); err != nil {

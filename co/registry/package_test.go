@@ -12,11 +12,12 @@ import (
 
 	"github.com/colonyfleet/colony/co/registry/artifact"
 	"github.com/colonyfleet/colony/co/registry/image"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // pull fetches a package and returns its files.
-func pull(t *testing.T, c *Client, ref string) (map[string][]byte, protocol.Digest) {
+func pull(t *testing.T, c *ociclient.Client, ref string) (map[string][]byte, protocol.Digest) {
 	t.Helper()
 	dir := t.TempDir()
 	digest, err := c.Package(t.Context(), ref, dir)
@@ -70,7 +71,7 @@ func TestPackageIsBounded(t *testing.T) {
 	}
 	// A registry that sends more than it says.
 	must(t, func() error {
-		_, err := c.pushArtifact(t.Context(), ref, artifact.Artifact{Kind: artifact.PackageKind, Layers: []artifact.Layer{{Media: artifact.DescriptionMedia, Content: []byte(samplePackage)}}})
+		_, err := c.PushArtifact(t.Context(), ref, artifact.Artifact{Kind: artifact.PackageKind, Layers: []artifact.Layer{{Media: artifact.DescriptionMedia, Content: []byte(samplePackage)}}})
 		return err
 	}())
 	blob := "/blobs/" + string(protocol.DigestOf([]byte(samplePackage)))
@@ -94,7 +95,7 @@ func TestPackageWithPathsThatClash(t *testing.T) {
 	address, _ := serve(t, t.TempDir())
 	c := client(t, address)
 	const ref = "oci://registry.colony/apps/hello:1.0.0"
-	_, err := c.pushArtifact(t.Context(), ref, artifact.Artifact{Kind: artifact.PackageKind, Layers: []artifact.Layer{
+	_, err := c.PushArtifact(t.Context(), ref, artifact.Artifact{Kind: artifact.PackageKind, Layers: []artifact.Layer{
 		{Media: artifact.DescriptionMedia, Content: []byte(samplePackage)},
 		{Media: artifact.PackageMedia + "icon.v1+png", Annotations: map[string]string{artifact.TitleAnnotation: "margo.yaml/icon.png"}, Content: []byte("x")},
 	}})
@@ -111,7 +112,7 @@ func TestOnlyAllowedRegistriesAreAsked(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(http.StatusNotFound) }))
 	t.Cleanup(s.Close)
 	host := strings.TrimPrefix(s.URL, "http://")
-	c := NewClient(ClientOptions{Timeout: 20 * time.Second, Allow: func(h string) error {
+	c := ociclient.New(ociclient.Options{Timeout: 20 * time.Second, Allow: func(h string) error {
 		return protocol.Errorf(protocol.Denied, "not %s", h)
 	}})
 	t.Cleanup(c.Close)

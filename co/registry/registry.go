@@ -1,14 +1,14 @@
-// Package registry is the fleet's own OCI registry and the client that reads from
-// it and from any other one. The registry holds what a site without a way to the
-// internet needs: application packages, Compose archives, and container images.
+// Package registry is the fleet's own OCI registry. It holds what a site without a way
+// to the internet needs: application packages, Compose archives, and container images.
+// The client of any registry is in ociclient.
 //
 // The server is written here, over plain files, and not go-containerregistry's
 // pkg/registry, which calls itself fit for tests: that one keeps manifests and
 // whole uploads in memory, holds one lock for all uploads while it reads from the
 // network, hashes a blob at each request for it, flushes nothing to disk, and
 // refuses the open-ended ranges with which containerd resumes a pull. What was left
-// of it to use was the routing of a dozen URLs. The client is go-containerregistry's,
-// and the tests push and pull with it.
+// of it to use was the routing of a dozen URLs. The tests push and pull with that
+// project's client.
 package registry
 
 import (
@@ -36,15 +36,14 @@ var (
 	uploadForm = regexp.MustCompile(`^[a-z2-7]{26}$`)
 )
 
-// A Handler serves the OCI distribution API (1.1) under /v2/ from a storage.
-// All that it confirmed is stored; a kill loses nothing. It may be used
-// concurrently, by several processes, of several machines where they share the storage. No lock is held while a request reads from or writes
-// to its client.
+// A Handler serves the OCI distribution API (1.1) under /v2/ from a storage. All that it confirmed is stored; a kill loses nothing. It may
+// be used concurrently, by several processes, of several machines where they share the storage. No lock is held while a request reads from
+// or writes to its client.
 //
-// A blob is stored once and linked into each repository that it was pushed to or
-// mounted in: a repository serves, mounts and removes only what is linked into it.
+// A blob is stored once and linked into each repository that it was pushed to or mounted in: a repository serves, mounts and removes only
+// what is linked into it.
 //
-// It has no access control: who mounts it decides who may write.
+// It has no access control: the program that mounts it decides which clients may write.
 type Handler struct {
 	// store keeps it all. Its lock guards the small files of repositories, where several
 	// change together, and the removal of blobs.
@@ -60,8 +59,8 @@ type Handler struct {
 type Limits struct {
 	// BlobBytes bounds one blob. Default 16 GiB.
 	BlobBytes int64
-	// Uploads bounds how many unfinished uploads there are. Default 256. Past it, one
-	// that nobody wrote to for IdleUpload is given up, or the new one is refused with 429.
+	// Uploads bounds how many unfinished uploads there are. Default 256. Past it, an upload without
+	// a write for IdleUpload is given up, or the new one is refused with 429.
 	Uploads int
 	// IdleUpload is how long an unfinished upload is safe from a new one. Default 10 min.
 	IdleUpload time.Duration

@@ -28,6 +28,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/co/registry/image"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -47,9 +48,9 @@ func serve(t *testing.T, dir string) (address string, stop func()) {
 }
 
 // client returns a Client that knows the registry at address as registry.colony.
-func client(t *testing.T, address string) *Client {
+func client(t *testing.T, address string) *ociclient.Client {
 	t.Helper()
-	c := NewClient(ClientOptions{
+	c := ociclient.New(ociclient.Options{
 		Hosts: map[string]string{"registry.colony": address}, Timeout: 20 * time.Second,
 		Transport: http.DefaultTransport.(*http.Transport).Clone(),
 	})

@@ -16,8 +16,8 @@ import (
 // away, and another error where that is not known.
 type Guard func(ctx context.Context, r graph.Removal) error
 
-// SetGuard sets who is asked before a tag or a manifest is removed. It is called before the
-// first request, and before Run.
+// SetGuard sets the Guard that is asked before a tag or a manifest is removed. It is called before
+// the first request, and before Run.
 func (h *Handler) SetGuard(g Guard) { h.guard = g }
 
 func (h *Handler) allow(ctx context.Context, r graph.Removal) error {
@@ -67,10 +67,10 @@ func (h *Handler) Find(name, ref string) (graph.Removal, error) {
 	return r.Removal(ref)
 }
 
-// Remove removes a tag, or a digest with all its tags, unless the guard has something
-// against it. What no tag and no index names any more can be pulled by its digest until it
-// is collected, Limits.UploadLife later; it is not where the guard has something against it
-// then, as with a deployment that was under way.
+// Remove removes a tag, or a digest with all its tags, unless the guard refuses. Content that no
+// tag and no index names any more can be pulled by its digest until it is collected,
+// Limits.UploadLife later. If the guard refuses at that time, as for a deployment that was under
+// way, the content stays.
 func (h *Handler) Remove(ctx context.Context, name, ref string) (graph.Removal, error) {
 	r, err := h.Find(name, ref)
 	if err == nil {

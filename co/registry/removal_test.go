@@ -106,8 +106,8 @@ func TestRemovedAndPushedAgain(t *testing.T) {
 	}
 }
 
-// TestGuard refuses each way to remove what somebody needs, also where that began after the
-// removal; what nobody can tell is kept as well.
+// TestGuard refuses each way to remove content in use, also where its use began after the removal;
+// content whose use is unknown is kept as well.
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	h, address := handler(t, t.TempDir(), Limits{})

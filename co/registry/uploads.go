@@ -81,7 +81,7 @@ func (h *Handler) roomForUpload(now time.Time) error {
 	return nil
 }
 
-// removeOldUploads removes the uploads that nobody wrote to for their life.
+// removeOldUploads removes the uploads without a write for their life.
 func (h *Handler) removeOldUploads(now time.Time) error {
 	list, err := h.store.Unfinished()
 	if err != nil {

@@ -124,7 +124,7 @@ func (r *reader) service(service, network string) {
 	case s.GetScale() > 1:
 		r.warn(at, "the service has several replicas: %s", chosen)
 	case a.As4()[3] < 2 || a.As4()[3] == 255:
-		r.warn(at, "the node has the first address of a range of 256, and nobody the first and last number: %s", chosen)
+		r.warn(at, "the node has the first address of a range of 256, and no container the first and last number: %s", chosen)
 	case !a.IsPrivate():
 		r.warn(at, "it is no private address (RFC 1918), and belongs to others: %s", chosen)
 	case r.given[key][a] != "" && r.given[key][a] != service:
@@ -137,8 +137,8 @@ func (r *reader) service(service, network string) {
 	}
 }
 
-// ranges keeps the addresses of those bridges that have one range for all, and warns of what
-// becomes of ipam.
+// ranges keeps the addresses of the bridges that have one range for all, and warns where ipam is
+// not followed.
 func (r *reader) ranges() {
 	for _, name := range slices.Sorted(maps.Keys(r.subnets)) {
 		at, key := "networks."+name+".ipam", r.key(name)

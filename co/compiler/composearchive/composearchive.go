@@ -16,9 +16,9 @@ import (
 
 // The bounds of a Compose archive.
 const (
-	MaxBytes       = 8 << 20  // compressed
-	MaxUnpacked    = 16 << 20 // bytes, all files together
-	MaxEntries     = 1000
+	MaxBytes       = 8 << 20   // compressed
+	MaxUnpacked    = 16 << 20  // bytes, all files together
+	MaxEntries     = 1000      // files, directories and links
 	MaxComposeFile = 256 << 10 // bytes
 )
 

@@ -20,7 +20,7 @@ type finding struct {
 // before stands before each step of a path: no key has it in it.
 const before = "\x00"
 
-// pathOf returns a path such that no two have the same, whatever is in their keys.
+// pathOf returns a path that is unique, with any text in the keys.
 func pathOf(steps ...any) string {
 	var b strings.Builder
 	for _, step := range steps {

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/colonyfleet/colony/internal/misspelt"
 	"github.com/colonyfleet/colony/margo/rawyaml"
 )
 
@@ -187,8 +188,8 @@ func (c *keyCheck) refuse(k *yaml.Node, path []any, reason string) {
 	c.refused = append(c.refused, slices.Clone(path))
 }
 
-// takeOut notes that what stands at a path is taken out, here and of what lies below.
-func (c *keyCheck) takeOut(path []any) {
+// exclude notes that what stands at a path is left out, here and of what lies below.
+func (c *keyCheck) exclude(path []any) {
 	c.refused, c.replaced = append(c.refused, slices.Clone(path)), append(c.replaced, slices.Clone(path))
 	c.reset[pathOf(path...)] = true
 }
@@ -216,7 +217,7 @@ func (c *keyCheck) walk(n *yaml.Node, pattern string, path []any, depth int) boo
 	switch tag := c.tags[n]; tag { // an alias comes here again
 	case "":
 	case resetTag:
-		c.takeOut(path)
+		c.exclude(path)
 		return true
 	case overrideTag:
 		c.replaced = append(c.replaced, slices.Clone(path))
@@ -336,7 +337,7 @@ func (c *keyCheck) child(k, v *yaml.Node, pattern string, path []any) (string, b
 	if reason == "" {
 		reason = "Colony does not support this key"
 		siblings := c.siblings(pattern)
-		if near := nearest(k.Value, siblings); len(siblings) > 0 && len(siblings) < 12 {
+		if near := misspelt.Nearest(k.Value, siblings); len(siblings) > 0 && len(siblings) < 12 {
 			reason += "; supported here: " + strings.Join(siblings, ", ")
 		} else if near != "" {
 			reason += "; is " + near + " meant?"
@@ -383,40 +384,4 @@ func (c *keyCheck) siblings(pattern string) []string {
 		}
 	}
 	return all
-}
-
-// maxEdits bounds how many letters a misspelt key has too many, too few or wrong.
-const maxEdits = 2
-
-// nearest returns the key that a misspelt one was likely meant to be, "" where none is near.
-func nearest(key string, known []string) (found string) {
-	least := maxEdits + 1
-	for _, name := range known {
-		if d := edits(key, name); d < least && d <= len(name)/3 {
-			found, least = name, d
-		}
-	}
-	return found
-}
-
-// edits counts the letters to add, take out or change to make one text the other
-// (Levenshtein's distance).
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

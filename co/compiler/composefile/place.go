@@ -2,6 +2,7 @@ package composefile
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -29,7 +30,8 @@ func textsOf(item any) (texts []string) {
 	if !ok {
 		return []string{fmt.Sprint(item)}
 	}
-	for _, value := range mapping {
+	for _, key := range slices.Sorted(maps.Keys(mapping)) {
+		value := mapping[key]
 		switch value.(type) {
 		case map[string]any, []any:
 		default:

@@ -80,7 +80,7 @@ type reader struct {
 	scopes    map[string]*scope // by id
 	variables map[string]string // see Document
 	names     map[string]string
-	problems  []string        // of what is read of a file, whatever becomes of it
+	problems  []string        // of all that is read of a file, used or not
 	reported  map[string]bool // files whose problems are among them
 }
 

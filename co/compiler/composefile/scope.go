@@ -16,8 +16,8 @@ import (
 // envName is the file with the defaults of variables in the directory of a project.
 const envName = ".env"
 
-// A scope is what the variables of a file are: those of the file that includes it, and below
-// them those of the env files of the include, which nobody else sees.
+// A scope holds the variables of a file: those of the file that includes it, and below them those
+// of the env files of the include, which no other file sees.
 type scope struct {
 	id      string
 	values  map[string]string

@@ -83,7 +83,7 @@ func Find(document, filled map[string]any, load func(map[string]any) error) (fin
 			}
 		}
 		findings = append(findings, reported...)
-		take(document, p)
+		remove(document, p)
 	}
 	for range maxRounds {
 		err := load(document)
@@ -95,7 +95,7 @@ func Find(document, filled map[string]any, load func(map[string]any) error) (fin
 			return append(findings, Finding{Message: plain(err.Error())}), rest, false
 		}
 		findings = append(findings, f)
-		if !take(document, p) {
+		if !remove(document, p) {
 			return findings, rest, false
 		}
 	}
@@ -111,8 +111,8 @@ func listOf(document map[string]any, p part) []any {
 	return list
 }
 
-// items gives each item of a list to the loader alone. It returns what is wrong with those of
-// which nothing is reported, and the indices of those with which nothing is.
+// items gives each item of a list to the loader alone. It returns the faults of the items for which
+// nothing is reported yet, and the indices of the items without a fault.
 func items(document map[string]any, p part, reported []Finding, load func(map[string]any) error) (findings []Finding, left []int) {
 	at := strings.Join(p, ".")
 	for i, item := range listOf(document, p) {
@@ -200,9 +200,9 @@ func alone(document map[string]any, p part) map[string]any {
 	return out
 }
 
-// take takes a part out of a document; what others may name leaves a stub. It returns false
+// remove removes a part of a document; what others may name leaves a stub. It returns false
 // where the part is not there.
-func take(document map[string]any, p part) bool {
+func remove(document map[string]any, p part) bool {
 	last := p[len(p)-1]
 	if len(p) == 1 {
 		document[last] = map[string]any{}

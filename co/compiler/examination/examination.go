@@ -181,9 +181,9 @@ func said(before, t Outcome, text string) bool {
 	})
 }
 
-// named returns the variables that the place of a problem names; else those of another place
-// that its text names; else, for what a service takes from a section of the file, such as a
-// config, those of that section.
+// named returns the variables that the place of a problem names; else those of another place that
+// its text names. A service may take a section of the file, such as a config: then it returns those
+// of that section.
 func (e *examination) named(t Outcome, text string) []v1rc3.Variable {
 	at, ok := t.Paths[text]
 	if !ok || at == "" {

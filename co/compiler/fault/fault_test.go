@@ -10,8 +10,8 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// An error has the line of the parameter that is at fault; where several fill one text, nobody
-// knows which it is, and all are named.
+// An error has the line of the parameter that is at fault; where several fill one text, it is
+// unknown which it is, and all are named.
 func TestLocate(t *testing.T) {
 	t.Parallel()
 	const raw = `spec:

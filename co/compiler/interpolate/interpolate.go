@@ -28,8 +28,8 @@ func Text(text string, lookup template.Mapping) (string, error) {
 	return template.SubstituteWithOptions(text, lookup, template.WithoutLogging)
 }
 
-// folders are the variables of whoever calls Compose that name folders: as paths, they begin in the
-// folder of compose.yaml, and in the home directory, as Compose writes both.
+// folders are the variables of Compose's own environment that name folders: as paths, they begin in
+// the folder of compose.yaml, and in the home directory, as Compose writes both.
 var folders = map[string]string{"PWD": ".", "HOME": "~"}
 
 // Folder is the lookup of these variables.
@@ -131,8 +131,8 @@ func NewEnvironment(own types.MappingWithEquals, lookup template.Mapping) *Envir
 }
 
 // File adds an env file. What it refers to are the variables of the component, then what the
-// service says under environment, then what this file and those before it say. Missing are the
-// variables that it asks for and nobody sets.
+// service says under environment, then what this file and those before it say. missing are the
+// variables that it refers to and that are not set.
 func (e *Environment) File(name string, content []byte) (missing map[string]bool, err error) {
 	missing = map[string]bool{}
 	err = dotenv.ParseWithFormat(bytes.NewReader(content), name, e.values, func(asked string) (string, bool) {
@@ -154,7 +154,7 @@ func (e *Environment) File(name string, content []byte) (missing map[string]bool
 }
 
 // Values returns what the container has. What the service says under environment wins over its
-// files: also a name without a value that nobody sets, which is then left out.
+// files: also a name without a value that is not set, which is then left out.
 func (e *Environment) Values() map[string]string {
 	for name, value := range e.own {
 		if value == nil {

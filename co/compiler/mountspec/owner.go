@@ -17,10 +17,10 @@ type Owner struct {
 	UID, GID uint32
 }
 
-// OwnerOf returns whom the volume belongs to that stands for a relative path: the directory is
-// one that the reader of a vendor's manual makes for that user, and on a node nobody can. It is
-// the first, by name, of the services that write there as a user with a number. The engine knows
-// the names of the image, and gives a new volume to a user with a name.
+// OwnerOf returns the owner of the volume that stands for a relative path. Where the vendor's
+// manual has its reader make that directory for a user, a node has no person to do it. The owner is
+// the first service, by name, that writes there as a user with a number. A user with a name is
+// known to the image: the engine gives it the new volume.
 func OwnerOf(services types.Services, source string) Owner {
 	return firstWriter(services, func(v types.ServiceVolumeConfig) bool { return bindOf(v, source) })
 }
@@ -48,8 +48,7 @@ func firstWriter(services types.Services, mount func(types.ServiceVolumeConfig) 
 	return Owner{}
 }
 
-// ownerOf returns the user with a number as whom a service runs, and not that of root, who can
-// write anywhere.
+// ownerOf returns the numeric user of a service; root, who can write anywhere, is none.
 func ownerOf(services types.Services, name string) (Owner, bool) {
 	user, group, _ := strings.Cut(services[name].User, ":")
 	uid, err := strconv.ParseUint(user, 10, 31)
@@ -80,14 +79,14 @@ func bindOf(v types.ServiceVolumeConfig, source string) bool {
 
 // writes reports whether a service mounts something to write there, also from another service.
 func writes(services types.Services, s types.ServiceConfig, mount func(types.ServiceVolumeConfig) bool) bool {
-	return slices.ContainsFunc(append(slices.Clone(s.Volumes), Taken(services, s)...), func(v types.ServiceVolumeConfig) bool {
+	return slices.ContainsFunc(append(slices.Clone(s.Volumes), Inherited(services, s)...), func(v types.ServiceVolumeConfig) bool {
 		return !v.ReadOnly && mount(v)
 	})
 }
 
-// Taken returns the volumes of other services that a service takes over, but for those at whose
+// Inherited returns the volumes of other services that a service has from them, but for those at whose
 // targets it has its own, as in Docker.
-func Taken(services types.Services, s types.ServiceConfig) (taken []types.ServiceVolumeConfig) {
+func Inherited(services types.Services, s types.ServiceConfig) (taken []types.ServiceVolumeConfig) {
 	for _, from := range s.VolumesFrom {
 		name, mode, _ := strings.Cut(from, ":")
 		for _, v := range services[name].Volumes {

@@ -12,14 +12,18 @@ import (
 
 // A Source is what the catalog and the compiler read.
 type Source interface {
+	// Package pulls an application package into dir, and returns its digest.
 	Package(ctx context.Context, ref, dir string) (protocol.Digest, error)
+	// Tags returns the tags of a repository.
 	Tags(ctx context.Context, ref string) ([]string, error)
 	compiler.Resolver
 }
 
 // A Store has the archives that are the only ones of their revisions; fleetdb.Store is one.
 type Store interface {
+	// ArchivePin returns the archive that a revision had before; "" where there is none.
 	ArchivePin(ctx context.Context, repository, revision string) (protocol.Digest, error)
+	// PinArchive records the archive of a revision; another one than before is an error of kind Conflict.
 	PinArchive(ctx context.Context, repository, revision string, digest protocol.Digest) error
 }
 

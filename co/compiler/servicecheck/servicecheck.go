@@ -13,8 +13,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// MinMemory is the least limit of memory, in bytes. It is Docker's: below it a program is
-// killed before it has begun.
+// MinMemory is the least limit of memory, in bytes. It is Docker's minimum: a program with less is
+// killed before it begins.
 const MinMemory = 6 << 20
 
 // maxGrace bounds stop_grace_period; it is the bound of the timeouts of a Margo component.

@@ -47,10 +47,13 @@ func Sizes(c protocol.Container, say Say) {
 			say("environment", "%s has %d bytes with its name, Linux takes %d: give the program a file, by configs or a bind, and its path", variable, len(line), maxArgument)
 		}
 	}
-	for key, words := range map[string][]string{"entrypoint": c.Entrypoint, "command": c.Command} {
-		for i, word := range words {
+	for _, of := range []struct {
+		key   string
+		words []string
+	}{{"entrypoint", c.Entrypoint}, {"command", c.Command}} {
+		for i, word := range of.words {
 			if len(word) > maxArgument {
-				say(key, "the word %d has %d bytes, Linux takes %d: give the program a file, by configs or a bind, and its path", i+1, len(word), maxArgument)
+				say(of.key, "the word %d has %d bytes, Linux takes %d: give the program a file, by configs or a bind, and its path", i+1, len(word), maxArgument)
 			}
 		}
 	}

@@ -17,9 +17,9 @@ import (
 // MaxReplicas bounds the replicas of a service on a node.
 const MaxReplicas = 100
 
-// Replicate adds the replicas of services: the first one keeps the name, and with it its
-// volumes, the others have a number behind it. All answer to the name of the service, and
-// who waits for the service waits for all. A name that is taken is an error.
+// Replicate adds the replicas of services: the first one keeps the name, and with it its volumes,
+// the others have a number behind it. All have the name of the service in DNS, and a service that
+// depends on it waits for all. A name that is taken is an error.
 func Replicate(containers map[string]protocol.Container, replicas map[string]int) error {
 	for _, name := range slices.Sorted(maps.Keys(replicas)) {
 		first, ok := containers[name]

@@ -203,7 +203,7 @@ func (d *Downlink) table(ctx context.Context, site protocol.SiteID, age time.Dur
 		// must not be left lying because of older ones.
 		return latest.table, latest.err
 	case d.changes != changes:
-		// They may be of before the change. Whoever needs them next reads them.
+		// They may be of before the change. The next reader reads them again.
 	case len(plain) == 0 && d.sessions[site] == nil:
 		delete(d.rules, site) // anybody may name sites that do not exist
 	default:
@@ -243,8 +243,7 @@ const (
 	putTimeout    = 30 * time.Second
 )
 
-// add returns when the message is durable, or is not. The caller whose turn it is
-// commits for all who wait.
+// add returns when the message is durable, or is not. One caller commits for all that wait.
 func (g *group) add(ctx context.Context, m fleet.DownMessage) error {
 	r := &request{message: m, done: make(chan struct{})}
 	g.mu.Lock()
@@ -279,7 +278,7 @@ func (g *group) commit(ctx context.Context) {
 	if n == 0 {
 		return
 	}
-	// The others must not fail because the one who commits for them went away.
+	// The others must not fail because the caller that commits for them gave up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putTimeout)
 	defer cancel()
 	list := make([]fleet.DownMessage, n)

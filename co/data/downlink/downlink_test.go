@@ -389,7 +389,7 @@ func TestPriority(t *testing.T) {
 	low, high := down("low", "l/#"), down("high", "h")
 	low.Priority, high.Priority = protocol.LowPriority, protocol.HighPriority
 	b := newBench(t, low, high)
-	b.d.Notify("plant") // nobody is there
+	b.d.Notify("plant") // no site is connected
 	for range 200 {
 		b.accept("l/x", strings.Repeat("x", 4000))
 	}
@@ -438,7 +438,7 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestGroup has one who fails not take the others with it.
+// TestGroup checks that a failing caller does not fail the others.
 func TestGroup(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, down("set", "#"))

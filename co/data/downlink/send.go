@@ -35,7 +35,7 @@ func (d *Downlink) acknowledge(s *session, a protocol.Ack) error {
 		return nil
 	}
 	if l.refusal.Answer(record.Epoch, a, time.Now(), 2*d.opts.AckTimeout) {
-		// The site says so; or every batch since the first Ack has declared the epoch.
+		// The site reports that; or every batch since the first Ack has declared the epoch.
 		if err := d.opts.Store.RenewDown(s.ctx, s.site, name, record.Epoch); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ type session struct {
 	begun   bool
 	streams []*ruleStream // by priority
 	limit   int           // bytes of a batch, by what the link carries
-	// tries spaces the repetitions of what no Ack came for; wait is what it gave last.
+	// tries spaces the repetitions of batches without an Ack; wait is the last delay of tries.
 	tries retry.Backoff
 	wait  time.Duration
 }

@@ -38,6 +38,7 @@ type Publisher interface {
 type Retainer interface {
 	// Retained returns the retained messages that match a topic filter.
 	Retained(filter string) []client.Message
+	// Publish publishes a message; an empty retained one clears the topic.
 	Publish(ctx context.Context, m client.Message) error
 }
 
@@ -98,8 +99,8 @@ func (e *Exchange) refused(ctx context.Context, d *fleet.Delivery, err error) {
 		"seq", d.Seq, "topic", d.Message.Topic, "err", err)
 }
 
-// Retain is Deliver for a broker that has not started yet, and gets each message through restore: it
-// retains them, and nobody gets again what he got before.
+// Retain is Deliver for a broker that has not started yet, and gets each message through restore:
+// the broker retains the messages, and delivers them to no client a second time.
 func (e *Exchange) Retain(restore func(context.Context, client.Message) error) func(context.Context, []fleet.Delivery) error {
 	return func(ctx context.Context, list []fleet.Delivery) error {
 		for i := range list {
@@ -139,9 +140,9 @@ func (e *Exchange) Restore(ctx context.Context, republish func(context.Context, 
 	}
 }
 
-// Run removes from the embedded broker, until ctx ends, what clients published for
-// sites as retained. The site and the CO's record retain it; here nobody may
-// subscribe to it, so that it would only use memory.
+// Run removes from the embedded broker, until ctx ends, retained messages that clients published
+// for sites. The site and the CO's record retain them; no client may subscribe to them here, so
+// that they would only use memory.
 func (e *Exchange) Run(ctx context.Context) {
 	for {
 		if e.clear.Wait(ctx) != nil {

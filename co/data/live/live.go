@@ -60,7 +60,7 @@ func (h *Hub) Deliver(list []fleet.Delivery) {
 	}
 }
 
-// Committed wakes who watches a site: the database has new messages of it.
+// Committed wakes the watchers of a site: the database has new messages of it.
 func (h *Hub) Committed(site protocol.SiteID) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -18,7 +18,7 @@ func all(fleet.Delivery) bool { return true }
 func TestHub(t *testing.T) {
 	t.Parallel()
 	var h live.Hub
-	h.Deliver([]fleet.Delivery{message("home", 1, "a")}) // nobody watches
+	h.Deliver([]fleet.Delivery{message("home", 1, "a")}) // there is no subscription
 	every := h.Subscribe("home", 10, all)
 	some := h.Subscribe("home", 10, func(d fleet.Delivery) bool { return d.Message.Topic == "b" })
 	other := h.Subscribe("away", 10, all)
@@ -64,8 +64,8 @@ func TestHub(t *testing.T) {
 	}
 }
 
-// TestSlowSubscriber fills a subscription that nobody reads, from many goroutines:
-// what finds no room is counted, and what was there first stays.
+// TestSlowSubscriber fills a subscription that is not read, from many goroutines: what finds no
+// room is counted, and what was there first stays.
 func TestSlowSubscriber(t *testing.T) {
 	t.Parallel()
 	var h live.Hub

@@ -44,6 +44,7 @@ type Store interface {
 	// MetricRules lists the rules with a metric that have messages which the reader has
 	// not read, with the position that SaveRead recorded.
 	MetricRules(ctx context.Context, reader string) ([]fleet.MetricRule, error)
+	// Messages returns a page of stored messages that f selects.
 	Messages(ctx context.Context, f fleet.MessageFilter) (fleet.MessagePage, error)
 	SaveRead(ctx context.Context, reader string, site protocol.SiteID, at fleet.Positions) error
 }
@@ -77,7 +78,7 @@ type Writer struct {
 	log     *slog.Logger
 	client  *http.Client
 	metrics metrics
-	// hopeless is set while the server refuses whatever it is sent.
+	// hopeless is set while the server refuses all samples.
 	hopeless atomic.Bool
 }
 

@@ -18,12 +18,11 @@ import (
 // batch, where nothing of the one before was good.
 const maxSplits = 64
 
-// deliver sends samples until the server has accepted or refused all of them, or
-// ctx ends. A server refuses a request for one bad sample, such as one that is older
-// than what it holds of the series: so a request that is refused is halved, the older
-// half first, until only the bad ones are not sent. After a restart the samples of one
-// batch may be there already, and each of them be refused; a server that accepts
-// nothing, batch after batch, is not sent each sample alone.
+// deliver sends samples until the server has accepted or refused all of them, or ctx ends. A server
+// refuses a whole request for one bad sample, such as one that is older than its last sample of the
+// series. So deliver halves a refused request, the older half first, until only the bad samples are
+// left out. After a restart the samples of one batch may be stored already, and each of them is
+// refused. If a server accepts nothing, batch after batch, deliver does not send each sample alone.
 func (w *Writer) deliver(ctx context.Context, samples []sample) error {
 	budget, sent, refused, last := 2*len(samples), 0, 0, result{}
 	if w.hopeless.Load() {

@@ -1,5 +1,5 @@
-// Package archive packs files as the layers of images and as Compose archives. Equal
-// files make equal bytes, whoever packs them and when.
+// Package archive packs files as the layers of images and as Compose archives. Equal files make
+// equal bytes, at any time and on any machine.
 package archive
 
 import (

@@ -1,6 +1,6 @@
-// Package artifact has the manifests of OCI registries as they are read, with what Margo
-// says of those of packages and Compose archives, and encodes artifacts that are no images:
-// a manifest with the empty config and layers (OCI image specification 1.1).
+// Package artifact has the manifests of OCI registries as they are read, with Margo's rules for
+// packages and Compose archives. It also encodes artifacts that are no images: a manifest with the
+// empty config and layers (OCI image specification 1.1).
 package artifact
 
 import (
@@ -17,18 +17,17 @@ const (
 	EmptyMedia    = "application/vnd.oci.empty.v1+json"
 )
 
-// EmptyConfig is the content of the empty config, which says that nobody should run the
-// artifact.
+// EmptyConfig is the content of the empty config, which says that the artifact cannot be run.
 var EmptyConfig = []byte("{}")
 
 // A Descriptor names content.
 type Descriptor struct {
-	MediaType    string            `json:"mediaType"`
-	Digest       string            `json:"digest"`
-	Size         int64             `json:"size"`
-	ArtifactType string            `json:"artifactType,omitempty"`
-	Annotations  map[string]string `json:"annotations,omitempty"`
-	URLs         []string          `json:"urls,omitempty"`
+	MediaType    string            `json:"mediaType"`              // of the content
+	Digest       string            `json:"digest"`                 // algorithm:hex
+	Size         int64             `json:"size"`                   // in bytes
+	ArtifactType string            `json:"artifactType,omitempty"` // of a manifest; empty: none
+	Annotations  map[string]string `json:"annotations,omitempty"`  // by key; empty: none
+	URLs         []string          `json:"urls,omitempty"`         // where else the content is; empty: nowhere
 }
 
 // Describe returns the descriptor of content.

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -24,13 +25,13 @@ const (
 // A Manifest is what the registry reads of an image manifest or an index (OCI image
 // specification 1.1).
 type Manifest struct {
-	MediaType    string            `json:"mediaType"`
-	ArtifactType string            `json:"artifactType"`
-	Config       *Descriptor       `json:"config"` // nil: an index
-	Layers       []Descriptor      `json:"layers"`
-	Manifests    []Descriptor      `json:"manifests"` // of an index
-	Subject      *Descriptor       `json:"subject"`   // what it refers to, as a signature does; nil: nothing
-	Annotations  map[string]string `json:"annotations"`
+	MediaType    string            `json:"mediaType"`    // of the manifest itself
+	ArtifactType string            `json:"artifactType"` // empty: that of the config
+	Config       *Descriptor       `json:"config"`       // nil: an index
+	Layers       []Descriptor      `json:"layers"`       // of an image or artifact
+	Manifests    []Descriptor      `json:"manifests"`    // of an index
+	Subject      *Descriptor       `json:"subject"`      // what it refers to, as a signature does; nil: nothing
+	Annotations  map[string]string `json:"annotations"`  // by key
 }
 
 // Blobs returns the descriptors of the blobs that a manifest names.
@@ -56,18 +57,17 @@ func CheckArchive(m *Manifest, revision string) error {
 		// The specification wants them on the layer; its own example puts them on the
 		// manifest. Both are read, and a contradiction between them is not settled.
 		onLayer, onManifest := m.Layers[0].Annotations[key], m.Annotations[key]
-		if onLayer != want && onManifest != want {
-			return fmt.Errorf("annotation %s is %q, want %q", key, onLayer+onManifest, want)
-		}
 		if onLayer != "" && onManifest != "" && onLayer != onManifest {
 			return fmt.Errorf("annotation %s is %q on the layer and %q on the manifest", key, onLayer, onManifest)
+		}
+		if onLayer != want && onManifest != want {
+			return fmt.Errorf("annotation %s is %q, want %q", key, cmp.Or(onLayer, onManifest), want)
 		}
 	}
 	return nil
 }
 
-// CheckConfig checks that an artifact has the empty config, which says that nobody
-// should run it.
+// CheckConfig checks that an artifact has the empty config, which says that it cannot be run.
 func CheckConfig(m *Manifest) error {
 	if m.Config == nil {
 		return fmt.Errorf("no config: want the empty one, of type %s", EmptyMedia)

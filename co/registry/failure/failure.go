@@ -12,8 +12,9 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Of gives an error of a registry its kind: NotFound where it has no such thing, Denied where it
-// wants other credentials, Invalid where it refuses the request, and Unavailable where it is away.
+// Of gives an error of a registry its kind: NotFound where the registry has no such content, Denied
+// where it wants other credentials, Invalid where it refuses the request, and Unavailable where it
+// is not reachable.
 func Of(ctx context.Context, verb, ref string, err error) error {
 	if err == nil {
 		return nil

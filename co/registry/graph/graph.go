@@ -102,8 +102,8 @@ type Entry struct {
 	Digest     protocol.Digest
 	Kind       string // the artifactType, or else the media type
 	Bytes      int64  // of the blobs that it names, with those of the manifests of an index
-	// Removed is when it was removed by its names; it can be pulled by its digest until it is
-	// collected. Zero: it was not.
+	// Removed is when the manifest was removed by its names; it can be pulled by its digest until
+	// it is collected. Zero: it was not removed.
 	Removed time.Time
 }
 

@@ -22,7 +22,7 @@ func TestTransport(t *testing.T) {
 			_, _ = io.WriteString(w, name+" "+string(b))
 		})
 	}
-	l := Listen("127.0.0.1:1") // where nobody listens
+	l := Listen("127.0.0.1:1") // without a listener
 	s := &http.Server{Handler: echo("own")}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()

@@ -35,8 +35,8 @@ func (e *MismatchError) Error() string {
 // An Info is what is known of a file, a folder or an upload.
 type Info struct {
 	Name   string // the last part of its path, or the id of an upload
-	Folder bool
-	Size   int64
+	Folder bool   // it is a folder
+	Size   int64  // in bytes
 	// Used is when it was last written or touched, by the clock of the storage. Of a list it
 	// may be earlier than that.
 	Used time.Time
@@ -70,11 +70,11 @@ type Uploads interface {
 	Begin(id string) error
 	// Uploaded returns how many bytes an upload has.
 	Uploaded(id string) (int64, error)
-	// Append adds what body has to an upload and returns its new size. room is asked first, with
-	// the size before, how many bytes more there may be. Where it, or body, fails, the upload
-	// is as it was. ErrTooLarge and ErrBusy say so.
+	// Append adds what body has to an upload and returns its new size. Append first asks room, with
+	// the size before, how many bytes more are allowed. If room or body fails, the upload stays as
+	// it was; the errors ErrTooLarge and ErrBusy mean that, too.
 	Append(ctx context.Context, id string, body io.Reader, room func(before int64) (int64, error)) (int64, error)
-	// Seal checks the digest of an upload, to which nobody may write until the Sealed is closed.
+	// Seal checks the digest of an upload, which must not be written to until the Sealed is closed.
 	Seal(ctx context.Context, id string, want protocol.Digest, path string) (Sealed, error)
 	// Drop removes an upload.
 	Drop(id string) error
@@ -90,12 +90,15 @@ type Sealed interface {
 	Close() error
 }
 
-// Locks is a lock for many readers or one writer between all who share a storage, and one that a
+// Locks is a lock for many readers or one writer among all users of a storage, and one that a
 // single program has at a time.
 type Locks interface {
+	// RLock locks for reading; it waits for a writer.
 	RLock() error
+	// RUnlock ends RLock.
 	RUnlock()
 	Lock() error
+	// Unlock ends the lock of the one writer.
 	Unlock()
 	// Held fails where what Lock got may be another's by now. It is asked right before a removal.
 	Held() error

@@ -1,6 +1,6 @@
-// Package uses finds who needs what the CO's own registry holds: deployments and nodes by
-// the images of their specifications, files of the deployments repo by the archives of their
-// components, and the catalog by both. What somebody needs is not removed.
+// Package uses finds the users of content of the CO's own registry: deployments and nodes by the
+// images of their specifications, files of the deployments repo by the archives of their
+// components, and the catalog by both. Content in use is not removed.
 package uses
 
 import (
@@ -22,7 +22,9 @@ type Store interface {
 	// SpecsWith returns the specifications that hold a text and that a deployment is to run,
 	// or a node has.
 	SpecsWith(ctx context.Context, text string) ([]fleet.SpecUse, error)
+	// Apps lists applications; the text is the cursor of the next page.
 	Apps(ctx context.Context, p fleet.Page) ([]fleet.App, string, error)
+	// AppVersion returns one version of an application.
 	AppVersion(ctx context.Context, id, version string) (fleet.AppVersion, error)
 }
 
@@ -46,8 +48,8 @@ type Finder struct{ o Options }
 // New returns a Finder.
 func New(o Options) *Finder { return &Finder{o} }
 
-// Of returns who needs what a removal takes away, sorted, each once. The error says what
-// could not be read, and with it is not known who else does.
+// Of returns the users of what a removal takes away, sorted, each once. The error says what could
+// not be read; then there may be more users.
 func (f *Finder) Of(ctx context.Context, r graph.Removal) ([]fleet.ImageUse, error) {
 	specs, err := f.specs(ctx, r)
 	if err != nil {
@@ -68,7 +70,7 @@ func (f *Finder) Of(ctx context.Context, r graph.Removal) ([]fleet.ImageUse, err
 // shown is how many uses an error names.
 const shown = 10
 
-// Guard returns an error of kind Conflict where somebody needs what a removal takes away.
+// Guard returns an error of kind Conflict where a removal would take away content in use.
 func (f *Finder) Guard(ctx context.Context, r graph.Removal) error {
 	found, err := f.Of(ctx, r)
 	if len(found) == 0 {

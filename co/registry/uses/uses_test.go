@@ -80,7 +80,7 @@ func spec(image string) []byte {
 	return protocol.Marshal(&protocol.DeploymentSpec{V: 1, Components: []protocol.Component{{Name: "x", Containers: []protocol.Container{{Name: "x", Image: image}}}}})
 }
 
-// TestWhoUses asks who needs what goes with a name: by tag the catalog, by digest also
+// TestWhoUses asks for the users of what goes with a name: by tag the catalog, by digest also
 // specifications, each by the registry and the repository, too.
 func TestWhoUses(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/colonyfleet/colony/co/repo/git/program"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -87,9 +88,9 @@ func (r *Repo) fastImport(ctx context.Context, head string, list []*write) ([]st
 		fmt.Fprintf(&in, "get-mark :%d\n", i+1)
 	}
 	in.WriteString("done\n")
-	out, err := r.git.run(ctx, call{
-		cache: true, dir: r.bare(), stdin: in.Bytes(),
-		args: []string{"fast-import", "--quiet", "--force", "--done", "--date-format=now"},
+	out, err := r.git.Run(ctx, program.Call{
+		Cache: true, Dir: r.bare(), Stdin: in.Bytes(),
+		Args: []string{"fast-import", "--quiet", "--force", "--done", "--date-format=now"},
 	})
 	if err != nil {
 		return nil, err

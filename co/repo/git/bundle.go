@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/repo/address"
+	"github.com/colonyfleet/colony/co/repo/git/program"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -27,10 +28,10 @@ func Bundle(ctx context.Context, repo, file string) (bool, error) {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	if has, err := g.hasCommits(ctx, dir); err != nil || !has {
+	if has, err := hasCommits(ctx, g, dir); err != nil || !has {
 		return false, err
 	}
-	if _, err := g.run(ctx, call{dir: gitDir(dir), args: []string{"bundle", "create", "--quiet", file, "--all"}}); err != nil {
+	if _, err := g.Run(ctx, program.Call{Dir: gitDir(dir), Args: []string{"bundle", "create", "--quiet", file, "--all"}}); err != nil {
 		return false, protocol.Errorf(protocol.Unavailable, "bundle repository %s: %w", repo, err)
 	}
 	return true, nil
@@ -45,14 +46,14 @@ func Unbundle(ctx context.Context, file, repo string) (existed bool, err error) 
 	}
 	defer done()
 	if _, err := os.Stat(dir); err == nil {
-		if has, err := g.hasCommits(ctx, dir); err != nil || has {
+		if has, err := hasCommits(ctx, g, dir); err != nil || has {
 			return has, err
 		}
 	}
 	if err := InitBare(ctx, dir, "main"); err != nil {
 		return false, err
 	}
-	if _, err := g.run(ctx, call{dir: gitDir(dir), args: []string{"fetch", "--quiet", file, "+refs/*:refs/*"}}); err != nil {
+	if _, err := g.Run(ctx, program.Call{Dir: gitDir(dir), Args: []string{"fetch", "--quiet", file, "+refs/*:refs/*"}}); err != nil {
 		return false, protocol.Errorf(protocol.Unavailable, "make repository %s of its bundle: %w", repo, err)
 	}
 	return false, nil
@@ -60,7 +61,7 @@ func Unbundle(ctx context.Context, file, repo string) (existed bool, err error) 
 
 // bundled returns a git, and the absolute paths of a repository and of a file, for work with
 // both. done ends it.
-func bundled(repo, file string) (g git, dir, bundle string, done func(), err error) {
+func bundled(repo, file string) (g program.Git, dir, bundle string, done func(), err error) {
 	if dir, err = absolutePath(repo); err != nil {
 		return g, "", "", nil, err
 	}
@@ -72,13 +73,13 @@ func bundled(repo, file string) (g git, dir, bundle string, done func(), err err
 }
 
 // scratch returns a git with a home of its own, which done removes.
-func scratch() (g git, done func(), err error) {
+func scratch() (g program.Git, done func(), err error) {
 	home, err := os.MkdirTemp("", "colony-git-")
 	if err != nil {
 		return g, nil, protocol.Errorf(protocol.Unavailable, "make a directory for git: %w", err)
 	}
-	g = git{home: home, timeout: bundleTimeout}
-	return g, func() { _ = os.RemoveAll(home) }, g.writeConfig("")
+	g = program.Git{Home: home, Timeout: bundleTimeout}
+	return g, func() { _ = os.RemoveAll(home) }, g.WriteConfig("")
 }
 
 func absolutePath(repo string) (string, error) {
@@ -100,8 +101,8 @@ func gitDir(dir string) string {
 	return dir
 }
 
-func (g git) hasCommits(ctx context.Context, dir string) (bool, error) {
-	out, err := g.run(ctx, call{dir: gitDir(dir), args: []string{"for-each-ref", "--count=1"}})
+func hasCommits(ctx context.Context, g program.Git, dir string) (bool, error) {
+	out, err := g.Run(ctx, program.Call{Dir: gitDir(dir), Args: []string{"for-each-ref", "--count=1"}})
 	if err != nil {
 		return false, protocol.Errorf(protocol.Unavailable, "look at repository %s: %w", dir, err)
 	}

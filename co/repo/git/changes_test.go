@@ -69,7 +69,7 @@ func TestWriteIsFollowedWithoutHistory(t *testing.T) {
 		t.Errorf("saved is %.12s, written was %.12s", saved.Head, commit)
 	}
 	must(t, os.Remove(r.changesPath()))
-	must(t, syscall.Mkfifo(r.changesPath(), 0o600)) // whoever opens it would wait for its other end
+	must(t, syscall.Mkfifo(r.changesPath(), 0o600)) // opening it would wait for its other end
 	if saved := r.savedChanges(); saved.Head != "" {
 		t.Errorf("saved in a FIFO is %.12s", saved.Head)
 	}

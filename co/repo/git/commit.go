@@ -11,6 +11,7 @@ import (
 	"github.com/colonyfleet/colony/co/repo/git/leftlocks"
 	"github.com/colonyfleet/colony/co/repo/git/names"
 
+	"github.com/colonyfleet/colony/co/repo/git/program"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -81,7 +82,7 @@ func (r *Repo) commitInTurn(ctx context.Context, c Change) (string, error) {
 			if r.writers.withdraw(w) {
 				return "", context.Cause(ctx)
 			}
-			<-w.done // whoever took it answers it
+			<-w.done // the goroutine that took it answers it
 		}
 	}
 }
@@ -89,7 +90,7 @@ func (r *Repo) commitInTurn(ctx context.Context, c Change) (string, error) {
 // lead commits what waits, for a caller that has entered.
 func (r *Repo) lead(ctx context.Context, own *write) {
 	defer r.leave()
-	list := r.writers.take()
+	list := r.writers.batch()
 	if len(list) == 0 {
 		return // another caller has committed it
 	}
@@ -143,10 +144,9 @@ func (r *Repo) commitAll(ctx context.Context, list []*write) {
 	}
 }
 
-// commit tries on the head of the cache first: that it is the remote's too is
-// checked by the push itself, so the usual commit needs one conversation with the
-// remote. Whatever goes wrong is tried again on a head that was just fetched. An error is
-// that of all that is not pushed.
+// commit first tries on the head of the cache: the push itself checks that this is the remote's
+// head, too, so the usual commit needs one exchange with the remote. After any failure it tries
+// again on a head that was just fetched. An error means that nothing was pushed.
 func (r *Repo) commit(ctx context.Context, list []*write) error {
 	head, err := r.cachedHead(ctx)
 	if err != nil {
@@ -169,7 +169,7 @@ func (r *Repo) commit(ctx context.Context, list []*write) error {
 		switch {
 		case errors.Is(err, errRaced):
 			err = tries.Wait(ctx)
-		case damaged(err) && !rebuilt:
+		case program.Damaged(err) && !rebuilt:
 			rebuilt = true
 			err = r.rebuild(ctx)
 		default:
@@ -238,7 +238,7 @@ func (r *Repo) expect(ctx context.Context, head string, expect map[string]string
 func (r *Repo) push(ctx context.Context, commit, old string) error {
 	branch := "refs/heads/" + r.opts.Branch
 	held := leftlocks.Join(r.besides())
-	_, err := r.git.run(ctx, call{dir: r.bare(), held: held, args: []string{
+	_, err := r.git.Run(ctx, program.Call{Dir: r.bare(), Held: held, Args: []string{
 		"push", "--quiet", "--no-verify", "--force-with-lease=" + branch + ":" + old, "--",
 		r.opts.Remote, commit + ":" + branch,
 	}})
@@ -247,14 +247,14 @@ func (r *Repo) push(ctx context.Context, commit, old string) error {
 	}
 	switch {
 	case err == nil:
-	case printed(err, ".lock': File exists"):
+	case program.Printed(err, ".lock': File exists"):
 		if cleared, err := leftlocks.Clear(r.besides(), r.log); err != nil && !cleared {
 			return protocol.Errorf(protocol.Unavailable, "push to git remote %s: %w", r.Remote(), err)
 		}
 		return errRaced
-	case printed(err, "stale info", "fetch first", "non-fast-forward", "cannot lock ref", "failed to update ref", "incorrect old value"):
+	case program.Printed(err, "stale info", "fetch first", "non-fast-forward", "cannot lock ref", "failed to update ref", "incorrect old value"):
 		return errRaced
-	case printed(err, "[remote rejected]", "hook declined"):
+	case program.Printed(err, "[remote rejected]", "hook declined"):
 		return protocol.Errorf(protocol.Denied, "git remote %s refused the push: %w", r.Remote(), err)
 	default:
 		// The answer may have been lost after the remote accepted the commit.

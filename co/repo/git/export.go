@@ -13,6 +13,7 @@ import (
 	"github.com/colonyfleet/colony/co/repo/git/names"
 
 	"github.com/colonyfleet/colony/co/repo/address"
+	"github.com/colonyfleet/colony/co/repo/git/program"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -47,21 +48,21 @@ func Export(ctx context.Context, o Options, remote, ref, dir string) (string, er
 		return "", protocol.Errorf(protocol.Unavailable, "export git remote: %w", err)
 	}
 	defer os.RemoveAll(home) //nolint:errcheck // a temporary directory
-	r := &Repo{opts: o, log: slog.New(slog.DiscardHandler), git: git{home: home, sshCommand: o.SSHCommand, timeout: o.Timeout, foreign: transport(remote)}}
+	r := &Repo{opts: o, log: slog.New(slog.DiscardHandler), git: program.Git{Home: home, SSHCommand: o.SSHCommand, Timeout: o.Timeout, Foreign: transport(remote)}}
 	r.opts.Dir = home
 	if r.opts.Remote, err = absolute(remote); err != nil {
 		return "", err
 	}
-	if err := errors.Join(r.git.writeConfig(o.CredentialFile), r.initBare(ctx, r.bare())); err != nil {
+	if err := errors.Join(r.git.WriteConfig(o.CredentialFile), r.initBare(ctx, r.bare())); err != nil {
 		return "", err
 	}
 	_, err = r.local(ctx, "fetch", "--quiet", "--no-tags", "--depth=1", "--no-recurse-submodules", "--",
 		r.opts.Remote, "+"+ref+":"+remoteRef)
 	switch {
 	case err == nil:
-	case printed(err, "couldn't find remote ref", "not our ref"):
+	case program.Printed(err, "couldn't find remote ref", "not our ref"):
 		return "", protocol.Errorf(protocol.NotFound, "git remote %s has no ref %q", r.Remote(), ref)
-	case printed(err, "died of signal 25", "File too large"):
+	case program.Printed(err, "died of signal 25", "File too large"):
 		return "", protocol.Errorf(protocol.Invalid, "git remote %s is larger than 256 MiB", r.Remote())
 	default:
 		return "", r.unavailable("fetch", err)

@@ -19,8 +19,8 @@ func (r *Repo) File(ctx context.Context, path string) (content []byte, commit st
 	return content, commit, err
 }
 
-// Put commits one file, which nobody may have changed since the commit expect, and returns
-// the commit that its history then begins with. Nil content removes it.
+// Put commits one file, which must not have changed since the commit expect, and returns the commit
+// that its history then begins with. Nil content removes it.
 func (r *Repo) Put(ctx context.Context, path string, content []byte, expect, message string) (string, error) {
 	_, err := r.Commit(ctx, Change{
 		Message: message, Files: map[string][]byte{path: content}, Expect: map[string]string{path: expect},

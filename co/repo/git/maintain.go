@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/repo/address"
+	"github.com/colonyfleet/colony/co/repo/git/program"
 )
 
 const (
@@ -14,8 +15,6 @@ const (
 	maintainEvery = 200
 	// maintainTimeout bounds one run of git in it.
 	maintainTimeout = 10 * time.Minute
-	// transferTimeout bounds a fetch that goes on, as the first one of a large repository.
-	transferTimeout = time.Hour
 )
 
 // written counts a fetch or a commit. The caller has entered.
@@ -26,9 +25,9 @@ func (r *Repo) written() {
 	}
 }
 
-// Maintain packs the cache, and the remote where it is a repository of this machine, now and
-// then until ctx ends: each commit of a large fleet leaves some hundred kilobytes of objects.
-// Nobody waits for it. Its failure costs only space.
+// Maintain packs the cache, and the remote where it is a repository of this machine, now and then
+// until ctx ends: each commit of a large fleet leaves some hundred kilobytes of objects. No caller
+// waits for it. Its failure costs only space.
 func (r *Repo) Maintain(ctx context.Context) {
 	for {
 		select {
@@ -50,12 +49,12 @@ func (r *Repo) Maintain(ctx context.Context) {
 // each one changed.
 func (r *Repo) pack(ctx context.Context, dir string) {
 	g := r.git
-	g.timeout = maintainTimeout
+	g.Timeout = maintainTimeout
 	for _, args := range [][]string{
 		{"gc", "--quiet", "--prune=1.hour.ago"},
 		{"commit-graph", "write", "--reachable", "--changed-paths", "--no-progress"},
 	} {
-		if _, err := g.run(ctx, call{cache: true, dir: dir, args: args}); err != nil {
+		if _, err := g.Run(ctx, program.Call{Cache: true, Dir: dir, Args: args}); err != nil {
 			if ctx.Err() == nil {
 				r.log.WarnContext(ctx, "git maintenance failed", "repository", dir, "err", err)
 			}

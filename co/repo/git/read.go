@@ -12,6 +12,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/repo/git/names"
 
+	"github.com/colonyfleet/colony/co/repo/git/program"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -36,11 +37,11 @@ type Snapshot struct {
 
 // A Revision is one commit that changed a path.
 type Revision struct {
-	Commit  string    `json:"commit"`
-	Author  string    `json:"author"`
-	Email   string    `json:"email"`
+	Commit  string    `json:"commit"` // its hash
+	Author  string    `json:"author"` // its name, not verified
+	Email   string    `json:"email"`  // not verified
 	Time    time.Time `json:"time"`
-	Message string    `json:"message"`
+	Message string    `json:"message"` // of the commit, whole
 }
 
 // An object is a blob of a tree.
@@ -158,7 +159,7 @@ func (r *Repo) contents(ctx context.Context, paths []string, s *snapshotState) e
 	for _, p := range paths {
 		ask.WriteString(s.objects[p].id + "\n")
 	}
-	out, err := r.git.run(ctx, call{cache: true, dir: r.bare(), args: []string{"cat-file", "--batch"}, stdin: ask.Bytes()})
+	out, err := r.git.Run(ctx, program.Call{Cache: true, Dir: r.bare(), Args: []string{"cat-file", "--batch"}, Stdin: ask.Bytes()})
 	if err != nil {
 		return err
 	}
@@ -166,11 +167,11 @@ func (r *Repo) contents(ctx context.Context, paths []string, s *snapshotState) e
 		line, rest, _ := bytes.Cut(out, []byte("\n")) // id, type, size
 		f := strings.Fields(string(line))
 		if len(f) != 3 {
-			return &gitError{cache: true, command: "cat-file", stderr: p + ": " + string(line), err: errors.New("object is missing")}
+			return &program.Error{Cache: true, Command: "cat-file", Stderr: p + ": " + string(line), Err: errors.New("object is missing")}
 		}
 		size, err := strconv.Atoi(f[2])
 		if err != nil || size < 0 || size >= len(rest) {
-			return &gitError{cache: true, command: "cat-file", stderr: p + ": " + string(line), err: errors.New("object is cut short")}
+			return &program.Error{Cache: true, Command: "cat-file", Stderr: p + ": " + string(line), Err: errors.New("object is cut short")}
 		}
 		s.Files[p] = rest[:size:size]
 		out = rest[size+1:]
@@ -272,7 +273,7 @@ func (r *Repo) At(ctx context.Context, commit, p string) ([]byte, error) {
 	}
 	r.cache.RLock()
 	defer r.cache.RUnlock()
-	out, err := r.git.run(ctx, call{cache: true, dir: r.bare(), args: []string{"cat-file", "--batch"}, stdin: []byte(commit + ":" + p + "\n")})
+	out, err := r.git.Run(ctx, program.Call{Cache: true, Dir: r.bare(), Args: []string{"cat-file", "--batch"}, Stdin: []byte(commit + ":" + p + "\n")})
 	if err != nil {
 		return nil, protocol.Errorf(protocol.Unavailable, "read %s at commit %.12s: %w", p, commit, err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/co/repo/git/lastchange"
 	"github.com/colonyfleet/colony/co/repo/git/leftlocks"
+	"github.com/colonyfleet/colony/co/repo/git/program"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
@@ -32,10 +33,10 @@ import (
 // remoteRef is the ref of the cache that holds the remote's branch as seen last.
 const remoteRef = "refs/colony/remote"
 
-// An Author is who makes a commit.
+// An Author is the author of a commit.
 type Author struct {
 	Name  string `yaml:"name"`
-	Email string `yaml:"email"`
+	Email string `yaml:"email"` // of the commits that the CO makes
 }
 
 // Options configure a Repo.
@@ -64,6 +65,8 @@ type Options struct {
 	Stamp func(ctx context.Context, message string) string
 	// OnCommit, if given, is called with each commit that was made for a request.
 	OnCommit func(ctx context.Context, commit string)
+	// OnCall, if given, is called with each call of git that has ended, by the name of its command. It may be called concurrently.
+	OnCall func(command string, took time.Duration, err error)
 	// Logger defaults to one that discards.
 	Logger *slog.Logger
 }
@@ -71,7 +74,7 @@ type Options struct {
 // A Repo is one branch of one remote. It may be used concurrently.
 type Repo struct {
 	opts  Options
-	git   git
+	git   program.Git
 	log   *slog.Logger
 	lock  *filelock.Lock // held for the Repo's life, against a second process in Dir
 	asked notify.Signal  // by Notify
@@ -116,13 +119,13 @@ func Open(ctx context.Context, o Options) (*Repo, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, protocol.Errorf(protocol.Unavailable, "create git cache: %w", err)
 	}
-	lock, err := lockDir(dir)
+	lock, err := program.LockDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	r := &Repo{
 		opts: o, log: o.Logger, lock: lock,
-		git:    git{home: dir, sshCommand: o.SSHCommand, timeout: o.Timeout},
+		git:    program.Git{Home: dir, SSHCommand: o.SSHCommand, Timeout: o.Timeout, OnCall: o.OnCall},
 		asked:  notify.New(),
 		worn:   notify.New(),
 		remote: make(chan struct{}, 1),
@@ -188,19 +191,19 @@ func (r *Repo) besides() string {
 // prepare makes the cache usable after any crash: it removes what a killed git
 // left behind and creates the repository where there is none.
 func (r *Repo) prepare(ctx context.Context) error {
-	if err := r.git.writeConfig(r.opts.CredentialFile); err != nil {
+	if err := r.git.WriteConfig(r.opts.CredentialFile); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(r.bare() + ".new"); err != nil {
 		return protocol.Errorf(protocol.Unavailable, "clean git cache: %w", err)
 	}
-	if err := removeStale(r.opts.Dir); err != nil {
+	if err := program.RemoveStale(r.opts.Dir); err != nil {
 		return err
 	}
-	if _, err := leftlocks.Clear(r.besides(), r.log); err != nil { // where it is in the way, a push says so
+	if _, err := leftlocks.Clear(r.besides(), r.log); err != nil { // if a lock is in the way, the push fails with that
 		r.log.WarnContext(ctx, "the deployments repository may be locked", "err", err)
 	}
-	if _, err := r.git.run(ctx, call{dir: r.bare(), args: []string{"rev-parse", "--git-dir"}}); err == nil {
+	if _, err := r.git.Run(ctx, program.Call{Dir: r.bare(), Args: []string{"rev-parse", "--git-dir"}}); err == nil {
 		return nil
 	}
 	return r.initBare(ctx, r.bare())
@@ -210,7 +213,7 @@ func (r *Repo) initBare(ctx context.Context, dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return protocol.Errorf(protocol.Unavailable, "clean git cache: %w", err)
 	}
-	_, err := r.git.run(ctx, call{args: []string{"init", "--quiet", "--bare", "--template=", "--initial-branch=" + r.opts.Branch, "--", dir}})
+	_, err := r.git.Run(ctx, program.Call{Args: []string{"init", "--quiet", "--bare", "--template=", "--initial-branch=" + r.opts.Branch, "--", dir}})
 	if err != nil {
 		return protocol.Errorf(protocol.Unavailable, "create git cache %s: %w", dir, err)
 	}
@@ -231,8 +234,8 @@ func InitBare(ctx context.Context, dir, branch string) error {
 		return protocol.Errorf(protocol.Unavailable, "create repository %s: %w", dir, err)
 	}
 	defer os.RemoveAll(home) //nolint:errcheck // a temporary directory
-	g := git{home: home, timeout: time.Minute}
-	if err := g.writeConfig(""); err != nil {
+	g := program.Git{Home: home, Timeout: time.Minute}
+	if err := g.WriteConfig(""); err != nil {
 		return err
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
@@ -245,7 +248,7 @@ func InitBare(ctx context.Context, dir, branch string) error {
 		{"--git-dir=" + dir, "config", "core.fsync", "committed,loose-object,reference"},
 	}
 	for _, args := range steps {
-		if _, err := g.run(ctx, call{args: args}); err != nil {
+		if _, err := g.Run(ctx, program.Call{Args: args}); err != nil {
 			return protocol.Errorf(protocol.Unavailable, "create repository %s: %w", dir, err)
 		}
 	}

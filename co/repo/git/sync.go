@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/colonyfleet/colony/co/repo/git/program"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -52,8 +53,7 @@ func (r *Repo) Sync(ctx context.Context) (string, error) {
 	return r.sync(ctx)
 }
 
-// Head returns the head of the branch as the cache has it; where it has none, it
-// asks the remote.
+// Head returns the head of the branch in the cache; where the cache has none, it asks the remote.
 func (r *Repo) Head(ctx context.Context) (string, error) {
 	head, err := r.cachedHead(ctx)
 	if err != nil || head != "" {
@@ -75,7 +75,7 @@ func (r *Repo) cachedHead(ctx context.Context) (string, error) {
 
 // local runs git on the cache.
 func (r *Repo) local(ctx context.Context, args ...string) ([]byte, error) {
-	return r.git.run(ctx, call{cache: true, dir: r.bare(), args: args})
+	return r.git.Run(ctx, program.Call{Cache: true, Dir: r.bare(), Args: args})
 }
 
 // sync is Sync for a caller that holds remote.
@@ -106,7 +106,7 @@ func (r *Repo) sync(ctx context.Context) (string, error) {
 		return ours, nil
 	}
 	if err := r.fetch(ctx, r.bare()); err != nil {
-		if noSpace(err) || ctx.Err() != nil {
+		if program.NoSpace(err) || ctx.Err() != nil {
 			return "", r.unavailable("fetch", err)
 		}
 		// The remote answers and yet the fetch fails: it is the cache.
@@ -122,7 +122,7 @@ func (r *Repo) sync(ctx context.Context) (string, error) {
 // remoteHead asks the remote for its branch; "" means that it has none yet.
 func (r *Repo) remoteHead(ctx context.Context) (string, error) {
 	ref := "refs/heads/" + r.opts.Branch
-	out, err := r.git.run(ctx, call{args: []string{"ls-remote", "--quiet", "--", r.opts.Remote, ref}})
+	out, err := r.git.Run(ctx, program.Call{Args: []string{"ls-remote", "--quiet", "--", r.opts.Remote, ref}})
 	if err != nil {
 		return "", r.unavailable("reach", err)
 	}
@@ -138,7 +138,7 @@ func (r *Repo) remoteHead(ctx context.Context) (string, error) {
 func (r *Repo) fetch(ctx context.Context, dir string) error {
 	r.cache.RLock()
 	defer r.cache.RUnlock()
-	_, err := r.git.run(ctx, call{dir: dir, progress: true, args: []string{
+	_, err := r.git.Run(ctx, program.Call{Dir: dir, Progress: true, Args: []string{
 		"fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--",
 		r.opts.Remote, "+refs/heads/" + r.opts.Branch + ":" + remoteRef,
 	}})
@@ -170,7 +170,7 @@ func (r *Repo) rebuild(ctx context.Context) error {
 // was asked for, the cache is built again and the read is tried once more.
 func (r *Repo) repaired(ctx context.Context, read func() error) error {
 	err := r.sharing(read)
-	if !damaged(err) {
+	if !program.Damaged(err) {
 		return err
 	}
 	if err := r.enter(ctx); err != nil {

@@ -2,19 +2,16 @@ package git
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/colonyfleet/colony/co/repo/git/names"
+	"github.com/colonyfleet/colony/co/repo/git/removed"
 	"github.com/colonyfleet/colony/co/repo/git/since"
 )
 
-// A Removal is the commit that removed a file.
-type Removal struct {
-	Commit string
-	// Trailers are the trailers of its message (git-interpret-trailers), as lines
-	// "Key: value".
-	Trailers []string
-}
+// A Removal is a commit that removed a file.
+type Removal = removed.Removal
 
 // A Trailer is the value of a trailer in the message of a commit.
 type Trailer struct {
@@ -44,31 +41,33 @@ func (r *Repo) Removals(ctx context.Context, since string) (map[string]Removal, 
 	if err != nil {
 		return nil, err
 	}
-	return parseRemovals(string(out)), nil
+	return removed.Parse(string(out)), nil
 }
 
-// parseRemovals reads a log with the names of what each commit added and removed.
-func parseRemovals(log string) map[string]Removal {
-	removals, seen := map[string]Removal{}, map[string]bool{}
-	var current Removal
-	status := ""
-	for item := range strings.SplitSeq(log, "\x00") {
-		item = strings.TrimPrefix(item, "\n")
-		switch head, ok := strings.CutPrefix(item, "\x01"); {
-		case ok:
-			commit, trailers, _ := strings.Cut(head, "\x1f")
-			current, status = Removal{Commit: commit, Trailers: lines(trailers)}, ""
-		case item == "":
-		case status == "":
-			status = item
-		default:
-			if status == "D" && !seen[item] {
-				removals[item] = current
-			}
-			seen[item], status = true, ""
-		}
+// Line returns the commits of the head along its first parents, the newest first.
+func (r *Repo) Line(ctx context.Context) (line []string, err error) {
+	head, err := r.Head(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return removals
+	return r.list(ctx, "--first-parent", head)
+}
+
+// Ancestors returns the commits that one of the head's history follows, itself included.
+func (r *Repo) Ancestors(ctx context.Context, commit string) ([]string, error) {
+	if err := names.Commit(commit); err != nil {
+		return nil, err
+	}
+	return r.list(ctx, commit)
+}
+
+func (r *Repo) list(ctx context.Context, options ...string) (commits []string, err error) {
+	err = r.repaired(ctx, func() error {
+		out, err := r.local(ctx, slices.Concat([]string{"rev-list"}, options, []string{"--"})...)
+		commits = strings.Fields(string(out))
+		return err
+	})
+	return commits, err
 }
 
 // Trailers returns the values of a trailer in the messages of the newest 1,000 commits that have it, those
@@ -82,22 +81,11 @@ func (r *Repo) Trailers(ctx context.Context, key string) ([]Trailer, error) {
 	}
 	var all []Trailer
 	for _, f := range list {
-		for _, value := range lines(f[2]) {
+		for _, value := range removed.Lines(f[2]) {
 			all = append(all, Trailer{Commit: f[0], Author: f[1], Value: value})
 		}
 	}
 	return all, nil
-}
-
-// lines returns the lines of a text that are not empty.
-func lines(text string) []string {
-	var all []string
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" {
-			all = append(all, line)
-		}
-	}
-	return all
 }
 
 // Since returns the commits of the head's history after one, see since.Repo.Read.

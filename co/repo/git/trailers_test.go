@@ -3,6 +3,7 @@ package git
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,7 +35,7 @@ func TestRemovalsAndTrailers(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	want := map[string]Removal{"a/one": {confirmed, []string{"Colony-Confirm: a/one"}}, "a/two": {Commit: merge}}
+	want := map[string]Removal{"a/one": {Commit: confirmed, Trailers: []string{"Colony-Confirm: a/one"}}, "a/two": {Commit: merge}}
 	for _, since := range []string{start, "", strings.Repeat("0", 40)} {
 		got, err := r.Removals(ctx, since)
 		if d := cmp.Diff(want, got); d != "" || err != nil {
@@ -46,6 +47,17 @@ func TestRemovalsAndTrailers(t *testing.T) {
 		t.Errorf("since the first removal: %v\n%s", err, d)
 	}
 
+	line, err := r.Line(ctx)
+	if err != nil || len(line) < 3 || line[0] != merge || line[1] != confirmed || !slices.Contains(line, start) {
+		t.Errorf("commits along the first parents: %v, %v; want %s, %s, and %s", line, err, merge, confirmed, start)
+	}
+	branch := byHand(t, work, "rev-parse", "branch")
+	if followed, err := r.Ancestors(ctx, merge); err != nil || !slices.Contains(followed, branch) || !slices.Contains(followed, merge) {
+		t.Errorf("the merge follows %v, %v; want itself and %s", followed, err, branch)
+	}
+	if followed, err := r.Ancestors(ctx, confirmed); err != nil || slices.Contains(followed, branch) || !slices.Contains(followed, start) {
+		t.Errorf("%s follows %v, %v", confirmed, followed, err)
+	}
 	trailers, err := r.Trailers(ctx, "Colony-Confirm")
 	if err != nil {
 		t.Fatal(err)

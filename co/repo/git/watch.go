@@ -14,11 +14,11 @@ func (r *Repo) Notify() {
 	r.asked.Notify()
 }
 
-// Watch follows the branch until ctx ends: it fetches from the remote every interval (0
-// means DefaultInterval) and at each Notify, and calls changed with the head, first
-// when it is known and then each time that it changed, by whichever writer. A remote
-// that is away is asked again at the same pace; Options.OnReach is called once for it.
-// It returns nil when ctx ends. Only one Watch may run at a time.
+// Watch follows the branch until ctx ends. It fetches from the remote every interval (0 means
+// DefaultInterval) and at each Notify. It calls changed with the head when it is first known, and
+// each time that any writer changed it. A remote that is not reachable is asked again at the same
+// pace; Options.OnReach is called once for it. It returns nil when ctx ends. Only one Watch may run
+// at a time.
 func (r *Repo) Watch(ctx context.Context, interval time.Duration, changed func(commit string)) error {
 	if interval <= 0 {
 		interval = DefaultInterval

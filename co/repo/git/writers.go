@@ -16,7 +16,7 @@ type write struct {
 	change Change
 	done   chan struct{} // closed when the outcome is there
 
-	// What follows belongs to whoever took it, until done is closed.
+	// What follows belongs to the goroutine that took it, until done is closed.
 
 	commit string
 	err    error
@@ -35,7 +35,7 @@ func (l *writers) add(w *write) {
 	l.waiting = append(l.waiting, w)
 }
 
-// withdraw takes a change back, and reports whether nobody had taken it.
+// withdraw takes a change back, and reports whether no goroutine had taken it.
 func (l *writers) withdraw(w *write) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,9 +47,9 @@ func (l *writers) withdraw(w *write) bool {
 	return true
 }
 
-// take returns changes that do not touch each other. The others wait on: what they expect is
+// batch returns changes that do not touch each other. The others wait on: what they expect is
 // compared with what these have made.
-func (l *writers) take() []*write {
+func (l *writers) batch() []*write {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var list, rest []*write

@@ -124,6 +124,7 @@ func mergePolicy(old, next *v1rc3.Policy) *v1rc3.Policy {
 		Rollback: cmp.Or(next.Rollback, old.Rollback),
 
 		MinHealthy: cmp.Or(next.MinHealthy, old.MinHealthy),
+		AnyTime:    cmp.Or(next.AnyTime, old.AnyTime),
 	}
 }
 

@@ -359,7 +359,7 @@ func TestRollbackAndRetry(t *testing.T) {
 	if !fleet.RolledBack(back) || !fleet.RolledBack(Retry(back)) {
 		t.Error("a rollback is not marked as one")
 	}
-	// Somebody edits the file by hand and leaves the mark in it.
+	// The file is edited by hand and the mark stays in it.
 	edited := stored(t, back)
 	edited.Spec.Colony.Replicas = 7
 	if edited = stored(t, edited); edited.Spec.Colony.Rollback == "" || fleet.RolledBack(edited) {

@@ -12,14 +12,13 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Resolve holds a deployment, whoever wrote its file, against the rules that Create and
-// Update hold a request to: its profile and parameters exist, each value keeps its
-// schema, none that is required is missing, an immutable one has the value of the first
-// install, and the targets are those of the application (Margo 1.0.0-rc.3, Parameter). It
-// returns the deployment as it runs: with the defaults of the parameters that the file
-// leaves out, which is what the import judged. installed are the values of the first install,
-// from Installed. raw is the file, for the lines; it may be nil. Wrong input is an error that
-// holds v1rc3.Problems.
+// Resolve checks a deployment of any author against the rules that Create and Update apply to a
+// request. Its profile and parameters exist, each value satisfies its schema, no required value is
+// missing, an immutable one has the value of the first install, and the targets are those of the
+// application (Margo 1.0.0-rc.3, Parameter). It returns the deployment as it runs: with the
+// defaults of the parameters that the file leaves out, which the import checked. installed are the
+// values of the first install, from Installed. raw is the file, for the line numbers; it may be
+// nil. Wrong input is an error that holds v1rc3.Problems.
 func Resolve(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]any, raw []byte) (*v1rc3.Deployment, error) {
 	resolved, err := resolve(app, d, installed)
 	problems, ok := errors.AsType[v1rc3.Problems](err)

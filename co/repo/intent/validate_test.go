@@ -194,7 +194,7 @@ func TestInstalledIsWhatWasInstalledFirst(t *testing.T) {
 		delete(d.Spec.Parameters, "serial")
 		return d
 	}
-	unknown := also(with(target.ID, "1"), "port", "99999") // of a version whose rules nobody has
+	unknown := also(with(target.ID, "1"), "port", "99999") // of a version whose rules are unknown
 	rules := func(d *v1rc3.Deployment) *v1rc3.Application {
 		if d == unknown {
 			return nil

@@ -48,7 +48,7 @@ func (r *reader) document(raw []byte) (*yaml.Node, error) {
 		return nil, v1rc3.Problems{{Message: fmt.Sprintf("the file has %d bytes, the limit is %d", len(raw), MaxBytes)}}
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
-		return nil, v1rc3.Problems{{Message: "the file is empty: to have no rules, remove it"}}
+		return nil, v1rc3.Problems{{Message: "the file is empty: to have no rules, write rules: [] below spec.data"}}
 	}
 	var root yaml.Node
 	limits := loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone()) // an alias is refused where it stands

@@ -61,7 +61,7 @@ func (r *reader) rule(i item) fleet.DataRule {
 
 func (r *reader) batch(o object, d *fleet.DataRule) {
 	b := r.child(o, "batch", "bytes", "wait", "compression")
-	// What does not fit into the field is above its bound, which says so.
+	// A value that does not fit into the field is above its bound, so that validation refuses it.
 	d.BatchBytes = uint32(min(r.size(b, "bytes"), math.MaxUint32))
 	d.BatchMillis = uint32(min(r.duration(b, "wait"), math.MaxUint32))
 	d.Uncompressed = r.oneOf(b, "compression", "zstd", "none") == "none"

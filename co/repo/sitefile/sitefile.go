@@ -1,6 +1,6 @@
 // Package sitefile reads and writes the file of a site in the deployments repo,
-// sites/<site>/site.yaml: the rules of the site's machine data, and the accounts of its
-// devices. It finds
+// sites/<site>/site.yaml: the rules of the site's machine data, the accounts of its
+// devices, whether programs may be run in its containers, and its maintenance windows. It finds
 // every fault of a file at once, each with its line, its path, and what to do. It
 // is pure.
 package sitefile
@@ -19,8 +19,8 @@ import (
 
 // The words that open a file.
 const (
-	APIVersion = "colony/v1"
-	Kind       = "Site"
+	APIVersion = "colony/v1" // of apiVersion
+	Kind       = "Site"      // of kind
 )
 
 // MaxBytes is the size up to which a file is read.
@@ -69,7 +69,7 @@ type Batch struct {
 
 // Sample says which messages of a topic the site does not send.
 type Sample struct {
-	Mode     string `json:"mode" yaml:"mode" enum:"last,change,deadband"`
+	Mode     string `json:"mode" yaml:"mode" enum:"last,change,deadband"` // the rule by which messages are left out
 	Period   string `json:"period,omitempty" yaml:"period,omitempty" doc:"of mode last; for the others the longest silence"`
 	Deadband string `json:"deadband,omitempty" yaml:"deadband,omitempty" doc:"how far a number must be from the last that passed: 1.5, or 2%"`
 	Field    string `json:"field,omitempty" yaml:"field,omitempty" doc:"JSON pointer (RFC 6901) to the number; default the payload is the number"`
@@ -102,6 +102,8 @@ type spec struct {
 	Data   data    `yaml:"data"`
 	Broker *broker `yaml:"broker,omitempty"`
 	Exec   string  `yaml:"exec,omitempty"`
+
+	Maintenance *Maintenance `yaml:"maintenance,omitempty"`
 }
 
 type broker struct {
@@ -113,6 +115,8 @@ type Content struct {
 	Rules   []fleet.DataRule
 	Devices []protocol.DeviceAccount // sorted by user name
 	Exec    bool                     // programs may be run in containers of the site (colony exec)
+
+	Maintenance *protocol.Maintenance // when what runs may be updated and removed; nil: at any time
 }
 
 type data struct {
@@ -123,10 +127,14 @@ type data struct {
 type Further struct {
 	Devices []Device
 	Exec    bool // see Content
+
+	Maintenance *Maintenance // nil: none
 }
 
 // Further returns what a file says beside the rules.
-func (c *Content) Further() Further { return Further{Devices(c.Devices), c.Exec} }
+func (c *Content) Further() Further {
+	return Further{Devices(c.Devices), c.Exec, MaintenanceOf(c.Maintenance)}
+}
 
 // Marshal writes the file of a site with these rules, and what else it says. Parse says whether they
 // are valid.
@@ -142,6 +150,7 @@ func Marshal(site protocol.SiteID, rules []Rule, further Further) ([]byte, error
 	if further.Exec {
 		f.Spec.Exec = execAllowed
 	}
+	f.Spec.Maintenance = further.Maintenance
 	return encode(f)
 }
 
@@ -174,9 +183,9 @@ func Parse(site protocol.SiteID, raw []byte) (Content, error) {
 	if r.required(top, "metadata") {
 		r.constant(meta, "id", string(site), "the file is in the folder of that site")
 	}
-	spec := r.child(top, "spec", "data", "broker", "exec")
+	spec := r.child(top, "spec", "data", "broker", "exec", "maintenance")
 	var c Content
-	c.Exec = r.exec(spec)
+	c.Exec, c.Maintenance = r.exec(spec), r.maintenance(spec)
 	for _, item := range r.list(r.child(spec, "data", "rules"), "rules") {
 		c.Rules = append(c.Rules, r.rule(item))
 	}

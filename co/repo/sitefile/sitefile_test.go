@@ -114,7 +114,7 @@ func TestFaults(t *testing.T) {
 		file string
 		want []string
 	}{
-		"empty":           {" \n", []string{"the file is empty: to have no rules, remove it"}},
+		"empty":           {" \n", []string{"the file is empty: to have no rules, write rules: [] below spec.data"}},
 		"no YAML":         {"a: [", []string{"not valid YAML"}},
 		"a list":          {"- a", []string{"line 1: want a mapping, got a list"}},
 		"nothing said":    {"{}", []string{"line 1: apiVersion: required, and missing", "line 1: kind: required", "line 1: metadata: required"}},

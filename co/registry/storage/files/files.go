@@ -109,8 +109,8 @@ func (d *Dir) Stat(path string) (storage.Info, error) {
 	return describe(info), nil
 }
 
-// Touch implements storage.Files. It keeps a file from a garbage collection of another program, too: it is the last that is done before
-// the lock is given back, so that a collection which began before finds it young, and one that began later finds what names it.
+// Touch implements storage.Files. It also protects a file from a garbage collection of another program. It is the last step before the
+// lock is released: a collection that began before then finds the file young, and a later one finds what names it.
 func (d *Dir) Touch(path string) error {
 	now := time.Now()
 	return os.Chtimes(d.Path(path), now, now)

@@ -30,7 +30,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// What is no file holds nobody up.
+// What is no file blocks no upload.
 func TestNoFiles(t *testing.T) {
 	t.Parallel()
 	d, err := files.Open(t.TempDir())

@@ -100,7 +100,7 @@ func (d *Dir) Unfinished() ([]storage.Info, error) {
 	return list, err
 }
 
-// A sealed is an upload whose file nobody else writes to.
+// A sealed is an upload whose file has no other writer.
 type sealed struct {
 	dir     *Dir
 	id      string

@@ -72,7 +72,7 @@ func (l Location) Validate(key string) error {
 	return errors.Join(errs...)
 }
 
-// client returns a client and its connections. It calls nobody.
+// client returns a client and its connections. It makes no call.
 func (l Location) client() (*minio.Client, *http.Transport, error) {
 	u, err := url.Parse(l.Endpoint)
 	if err != nil {

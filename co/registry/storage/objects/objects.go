@@ -56,8 +56,8 @@ type Bucket struct {
 
 var _ storage.Storage = (*Bucket)(nil)
 
-// Open returns the registry in a bucket. It calls nobody. lock guards the content, and cleaning the
-// garbage collection.
+// Open returns the registry in a bucket. It makes no call. lock guards the content, and cleaning
+// the garbage collection.
 func Open(at Location, lock, cleaning Lock) (*Bucket, error) {
 	client, conns, err := at.client()
 	if err != nil {
@@ -68,7 +68,7 @@ func Open(at Location, lock, cleaning Lock) (*Bucket, error) {
 	}, nil
 }
 
-// Close ends its connections and those of its locks, when nobody uses it.
+// Close ends its connections and those of its locks, when it is not used any more.
 func (b *Bucket) Close() error {
 	b.conns.CloseIdleConnections()
 	return errors.Join(b.RW.Close(), b.cleaning.Close())
@@ -236,7 +236,8 @@ func (b *Bucket) each(prefix string, recursive bool, use func(minio.ObjectInfo))
 	return nil
 }
 
-// Check writes an object, reads it, lists it and removes it: whether a registry can be kept at a location.
+// Check writes an object, reads it, lists it and removes it, to test whether a registry can be kept at a
+// location.
 func Check(at Location) error {
 	client, conns, err := at.client()
 	if err != nil {

@@ -223,8 +223,8 @@ func (b *Bucket) Seal(ctx context.Context, id string, want protocol.Digest, file
 	return &sealed{bucket: b, id: id, path: file, leave: leave}, nil
 }
 
-// Place implements storage.Sealed: the object is there, unless a garbage collection took it
-// for one that nobody wants.
+// Place implements storage.Sealed: the object is there, unless a garbage collection removed it as
+// unreferenced.
 func (s *sealed) Place() error {
 	_, err := s.bucket.stat(s.path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,5 +1,5 @@
-// Package lastchange knows which commit changed each file of a git repository last, so that nobody
-// has to walk its history for that.
+// Package lastchange knows which commit changed each file of a git repository last, so that a
+// caller need not walk its history for that.
 package lastchange
 
 import (

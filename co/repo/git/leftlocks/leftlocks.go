@@ -31,8 +31,8 @@ var local = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPE
 
 const zfs = 0x2fc12fc1
 
-// Join says that somebody writes into the repository at dir, until the file is closed in this process and in all that
-// have inherited it. It is nil where dir is "" or cannot be written to.
+// Join says that this process writes into the repository at dir, until the file is closed in this process and in all
+// that have inherited it. It is nil where dir is "" or cannot be written to.
 func Join(dir string) *os.File {
 	if dir == "" {
 		return nil
@@ -195,7 +195,7 @@ func inUse(dir string, all []found) string {
 type process string
 
 // worksIn reports whether a process may work in the repository: it is there, has a file of it open, or is a git to which it is
-// named. What cannot be read of it is another user's: the locks of such a one are another user's too.
+// named. What cannot be read of a process belongs to another user: its locks belong to that user, too.
 func (p process) worksIn(repo fs.FileInfo, dir string, all []found) bool {
 	cwd := string(p) + "/cwd"
 	if within(cwd, repo) {
@@ -245,7 +245,7 @@ func (p process) path(name string) string {
 	return string(p) + "/cwd/" + name
 }
 
-// names reports whether a path is within the repository, or a file that says so of another place.
+// names reports whether a path is within the repository, or is a file that points into it.
 func (p process) names(path string, repo fs.FileInfo) bool {
 	const pointer, most = "gitdir: ", 4 << 10
 	st, err := os.Stat(path)

@@ -60,7 +60,7 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// TestInUse has somebody who may hold a lock: it stays, and the error says why.
+// TestInUse has a process that may hold a lock: it stays, and the error says why.
 func TestInUse(t *testing.T) {
 	t.Parallel()
 	lives := func(t *testing.T, cmd *exec.Cmd) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Writer passes on what git prints but for its progress, a line at a time, and calls Moved with whatever comes. It is for one
+// A Writer passes on the output of git without its progress, a line at a time, and calls Moved for every output. It is for one
 // goroutine.
 type Writer struct {
 	To    io.Writer

@@ -10,7 +10,7 @@ import (
 // A Commit is one of the history.
 type Commit struct {
 	ID string
-	// Author is who the commit says that it is by: "name <address>". Nobody vouches for it.
+	// Author is the author that the commit names: "name <address>". It is not verified.
 	Author, Subject string
 	// Trailers are lines "Key: value" of its message (git-interpret-trailers).
 	Trailers []string

@@ -1,4 +1,5 @@
-package compiler
+// Package mounting translates what a Compose service mounts: volumes, binds, tmpfs, configs and secrets.
+package mounting
 
 import (
 	"cmp"
@@ -11,13 +12,27 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/composearchive"
 	"github.com/colonyfleet/colony/co/compiler/interpolate"
 	"github.com/colonyfleet/colony/co/compiler/mountspec"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// mounts joins volumes, tmpfs and configs. No two may have one target.
-func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.Mount {
+// A Translation is of one Compose project. All fields are required.
+type Translation struct {
+	Component string
+	Archive   *composearchive.Archive
+	Project   *types.Project
+	Extended  map[string]bool // the services that extend another one
+	// Problem notes what is wrong with a key of a service, Warn what is to be known of a place in the file.
+	Problem func(service, key, format string, args ...any)
+	Warn    func(at, format string, args ...any)
+	// Lookup returns the value of a variable.
+	Lookup func(name string) (string, bool)
+}
+
+// Mounts joins volumes, tmpfs and configs. No two may have one target.
+func (t *Translation) Mounts(service string, s types.ServiceConfig) []protocol.Mount {
 	var all []protocol.Mount
 	var files []protocol.Mount // of directories of the archive
 	for _, v := range append(slices.Clone(s.Volumes), t.volumesFrom(service, s)...) {
@@ -26,7 +41,7 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 			if mountspec.Drive(v.Source) { // the target is what is behind the next colon
 				shown = v.Source
 			}
-			t.problem(service, "volumes", "%s: %v", shown, err)
+			t.Problem(service, "volumes", "%s: %v", shown, err)
 		} else {
 			t.checkTarget(service, "volumes", m[0])
 			all, files = append(all, m[0]), append(files, m[1:]...)
@@ -34,7 +49,7 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 	}
 	for _, line := range s.Tmpfs {
 		if m, err := mountspec.Tmpfs(line); err != nil {
-			t.problem(service, "tmpfs", "%q: %v", line, err)
+			t.Problem(service, "tmpfs", "%q: %v", line, err)
 		} else {
 			t.checkTarget(service, "tmpfs", m)
 			all = append(all, m)
@@ -42,7 +57,7 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 	}
 	for _, c := range s.Configs {
 		if m, err := t.config(c); err != nil {
-			t.problem(service, "configs", "%s: %v", c.Source, err)
+			t.Problem(service, "configs", "%s: %v", c.Source, err)
 		} else {
 			t.checkTarget(service, "configs", m)
 			all = append(all, m)
@@ -58,7 +73,7 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 	for i := range all {
 		all[i].Target = path.Clean(all[i].Target)
 		if targets[all[i].Target] {
-			t.problem(service, "volumes", "two mounts at %s", all[i].Target)
+			t.Problem(service, "volumes", "two mounts at %s", all[i].Target)
 		}
 		targets[all[i].Target] = true
 	}
@@ -67,7 +82,7 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 	slices.SortFunc(all, func(a, b protocol.Mount) int { return strings.Compare(a.Target, b.Target) })
 	for _, m := range all {
 		if in := mountspec.Around(all, m); in.Kind == protocol.MountVolume && in.ReadOnly {
-			t.warn("services."+service+".volumes", "%s: it lies in the read-only volume at %s, where nothing can be made for it: the container starts only where the volume has something there already; "+
+			t.Warn("services."+service+".volumes", "%s: it lies in the read-only volume at %s, where nothing can be made for it: the container starts only where the volume has something there already; "+
 				"leave ro out there, or mount this elsewhere", m.Target, in.Target)
 		}
 	}
@@ -75,34 +90,34 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 }
 
 // checkTarget refuses a mount, or a device, where no container can have one.
-func (t *translation) checkTarget(service, key string, m protocol.Mount) {
+func (t *Translation) checkTarget(service, key string, m protocol.Mount) {
 	if !path.IsAbs(m.Target) {
-		t.problem(service, key, "target %q: want an absolute path", m.Target)
+		t.Problem(service, key, "target %q: want an absolute path", m.Target)
 	} else if err := mountspec.CheckTarget(m); err != nil {
-		t.problem(service, key, "%v", err)
+		t.Problem(service, key, "%v", err)
 	}
 }
 
 // volumesFrom returns the volumes of other services that a service takes over.
-func (t *translation) volumesFrom(service string, s types.ServiceConfig) []types.ServiceVolumeConfig {
+func (t *Translation) volumesFrom(service string, s types.ServiceConfig) []types.ServiceVolumeConfig {
 	for _, from := range s.VolumesFrom {
 		name, mode, _ := strings.Cut(from, ":")
-		of, ok := t.project.Services[name]
+		of, ok := t.Project.Services[name]
 		switch {
 		case !ok || mode != "" && mode != "ro" && mode != "rw":
-			t.problem(service, "volumes_from", "%q: want the name of a service, with :ro or without", from)
+			t.Problem(service, "volumes_from", "%q: want the name of a service, with :ro or without", from)
 			continue
 		case len(of.VolumesFrom) > 0:
-			t.problem(service, "volumes_from", "%s takes over those of others itself: name these here", name)
+			t.Problem(service, "volumes_from", "%s takes over those of others itself: name these here", name)
 		}
-		t.warn("services."+service+".volumes_from", "a volume that the image of %s declares, and the service does not list, is not taken over", name)
+		t.Warn("services."+service+".volumes_from", "a volume that the image of %s declares, and the service does not list, is not taken over", name)
 	}
-	return mountspec.Taken(t.project.Services, s)
+	return mountspec.Inherited(t.Project.Services, s)
 }
 
 // volume translates one of volumes: into one mount, or a directory of the archive into
 // one and the files in it.
-func (t *translation) volume(service string, v types.ServiceVolumeConfig) ([]protocol.Mount, error) {
+func (t *Translation) volume(service string, v types.ServiceVolumeConfig) ([]protocol.Mount, error) {
 	if mountspec.Drive(v.Source) || v.Source == "" && mountspec.Drive(v.Target) {
 		return nil, fmt.Errorf("a name of one letter is taken for a drive of Windows, by Docker as well: give the volume a name of two or more characters")
 	}
@@ -117,14 +132,14 @@ func (t *translation) volume(service string, v types.ServiceVolumeConfig) ([]pro
 }
 
 // shared warns where another service writes to the same volume as another user.
-func (t *translation) shared(service string, v types.ServiceVolumeConfig) {
-	if other, own := mountspec.OtherUser(t.project.Services, service, v); other.Service != "" {
-		t.warn("services."+service+".volumes", "%s: service %s writes there as user %d, and this one as user %d: the volume has one owner, and another user can do only what the modes of its files allow: "+
+func (t *Translation) shared(service string, v types.ServiceVolumeConfig) {
+	if other, own := mountspec.OtherUser(t.Project.Services, service, v); other.Service != "" {
+		t.Warn("services."+service+".volumes", "%s: service %s writes there as user %d, and this one as user %d: the volume has one owner, and another user can do only what the modes of its files allow: "+
 			"give both services one user", v.Target, other.Service, other.UID, own.UID)
 	}
 }
 
-func (t *translation) plainVolume(v types.ServiceVolumeConfig) (protocol.Mount, error) {
+func (t *Translation) plainVolume(v types.ServiceVolumeConfig) (protocol.Mount, error) {
 	m := protocol.Mount{Target: v.Target, ReadOnly: v.ReadOnly}
 	if v.Tmpfs != nil && v.Type != types.VolumeTypeTmpfs {
 		return m, fmt.Errorf("tmpfs options on a mount of type %s", v.Type)
@@ -135,7 +150,7 @@ func (t *translation) plainVolume(v types.ServiceVolumeConfig) (protocol.Mount, 
 			return m, fmt.Errorf("the volume has no name: name it, and list it under volumes")
 		}
 		// Components share a deployment, in which a volume's name is unique.
-		m.Kind, m.Source = protocol.MountVolume, t.component+"_"+v.Source
+		m.Kind, m.Source = protocol.MountVolume, t.Component+"_"+v.Source
 		if v.Volume != nil {
 			m.NoCopy, m.Subpath = v.Volume.NoCopy, v.Volume.Subpath
 		}
@@ -144,7 +159,7 @@ func (t *translation) plainVolume(v types.ServiceVolumeConfig) (protocol.Mount, 
 				return m, fmt.Errorf("volume.subpath %q: want a path in the volume, without / at its beginning and without .. in it", v.Volume.Subpath)
 			}
 		}
-		if opts := t.project.Volumes[v.Source].DriverOpts; len(opts) > 0 {
+		if opts := t.Project.Volumes[v.Source].DriverOpts; len(opts) > 0 {
 			if m.Subpath != "" {
 				return m, fmt.Errorf("volume.subpath of a volume that is a directory of the node: name the directory in its device")
 			}
@@ -166,8 +181,8 @@ func (t *translation) plainVolume(v types.ServiceVolumeConfig) (protocol.Mount, 
 	return m, nil
 }
 
-func (t *translation) config(c types.ServiceConfigObjConfig) (protocol.Mount, error) {
-	source, ok := t.project.Configs[c.Source]
+func (t *Translation) config(c types.ServiceConfigObjConfig) (protocol.Mount, error) {
+	source, ok := t.Project.Configs[c.Source]
 	if !ok {
 		return protocol.Mount{}, fmt.Errorf("configs has no such entry")
 	}
@@ -176,7 +191,7 @@ func (t *translation) config(c types.ServiceConfigObjConfig) (protocol.Mount, er
 
 // fileObject translates a config or a secret, whose default target is given. It has one of
 // file, environment and content; an empty content is a config that is empty.
-func (t *translation) fileObject(c types.FileReferenceConfig, source types.FileObjectConfig, target string) (protocol.Mount, error) {
+func (t *Translation) fileObject(c types.FileReferenceConfig, source types.FileObjectConfig, target string) (protocol.Mount, error) {
 	m, err := mountspec.File(c, target)
 	if err != nil {
 		return m, err
@@ -192,10 +207,10 @@ func (t *translation) fileObject(c types.FileReferenceConfig, source types.FileO
 	case given > 1:
 		return m, fmt.Errorf("it has more than one of file, environment and content: give one")
 	case source.File != "":
-		m.Mode = cmp.Or(m.Mode, t.archive.Mode(source.File))
-		m.Content, err = t.archive.File(source.File)
+		m.Mode = cmp.Or(m.Mode, t.Archive.Mode(source.File))
+		m.Content, err = t.Archive.File(source.File)
 	case source.Environment != "":
-		value, ok := t.lookup(source.Environment)
+		value, ok := t.Lookup(source.Environment)
 		if !ok {
 			return m, fmt.Errorf("no parameter sets the variable %s, nor does %s", source.Environment, interpolate.DotEnv)
 		}
@@ -207,16 +222,16 @@ func (t *translation) fileObject(c types.FileReferenceConfig, source types.FileO
 }
 
 // secrets translates secrets from files of the archive and from parameters.
-func (t *translation) secrets(service string, s types.ServiceConfig) []protocol.Mount {
+func (t *Translation) secrets(service string, s types.ServiceConfig) []protocol.Mount {
 	var all []protocol.Mount
 	for _, c := range s.Secrets {
 		m, err := t.secret(types.FileReferenceConfig(c))
 		if err != nil {
-			t.problem(service, "secrets", "%s: %v", c.Source, err)
+			t.Problem(service, "secrets", "%s: %v", c.Source, err)
 			continue
 		}
 		t.checkTarget(service, "secrets", m)
-		t.warn("services."+service+".secrets", "%s: it stands readable in the deployment: who may read that may read the secret", c.Source)
+		t.Warn("services."+service+".secrets", "%s: it stands readable in the deployment: who may read that may read the secret", c.Source)
 		all = append(all, m)
 	}
 	return all
@@ -224,12 +239,12 @@ func (t *translation) secrets(service string, s types.ServiceConfig) []protocol.
 
 const secretsDir = "/run/secrets"
 
-func (t *translation) secret(c types.FileReferenceConfig) (protocol.Mount, error) {
+func (t *Translation) secret(c types.FileReferenceConfig) (protocol.Mount, error) {
 	target := c.Target
 	if target != "" && !path.IsAbs(target) {
 		c.Target = path.Join(secretsDir, target)
 	}
-	source, ok := t.project.Secrets[c.Source]
+	source, ok := t.Project.Secrets[c.Source]
 	switch {
 	case !ok:
 		return protocol.Mount{}, fmt.Errorf("secrets has no such entry")
@@ -239,26 +254,26 @@ func (t *translation) secret(c types.FileReferenceConfig) (protocol.Mount, error
 	return t.fileObject(c, types.FileObjectConfig(source), path.Join(secretsDir, c.Source))
 }
 
-// checkTargets refuses two volumes at one target, of which the loader keeps the
+// CheckTargets refuses two volumes at one target, of which the loader keeps the
 // later in silence.
-func (t *translation) checkTargets(volumes map[string]int) {
-	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
-		if kept := len(t.project.Services[name].Volumes); kept != volumes[name] && volumes[name] >= 0 {
-			t.problem(name, "volumes", "two of them have one target")
+func (t *Translation) CheckTargets(volumes map[string]int) {
+	for _, name := range slices.Sorted(maps.Keys(t.Project.Services)) {
+		if loaded := len(t.Project.Services[name].Volumes); loaded != volumes[name] && volumes[name] >= 0 {
+			t.Problem(name, "volumes", "two of them have one target")
 		}
 	}
 }
 
-// checkShortVolumes refuses options of the short form that the loader drops. It
+// CheckShort refuses options of the short form that the loader drops. It
 // returns the number of volumes of each service, -1
 // where it is not known.
-func (t *translation) checkShortVolumes(document map[string]any) map[string]int {
+func (t *Translation) CheckShort(document map[string]any) map[string]int {
 	count := map[string]int{}
 	services, _ := document["services"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		service, _ := services[name].(map[string]any)
 		volumes, _ := service["volumes"].([]any)
-		if count[name] = len(volumes); t.document.Extended[name] {
+		if count[name] = len(volumes); t.Extended[name] {
 			count[name] = -1 // those of another service come to them
 		}
 		for i, v := range volumes {
@@ -266,14 +281,14 @@ func (t *translation) checkShortVolumes(document map[string]any) map[string]int 
 			if !ok {
 				continue
 			}
-			text, err := interpolate.Text(text, t.lookup)
+			text, err := interpolate.Text(text, t.Lookup)
 			parts := strings.Split(text, ":")
 			if err != nil || len(parts) != 3 {
 				continue // the loader says what is wrong
 			}
 			for option := range strings.SplitSeq(parts[2], ",") {
 				if !slices.Contains(mountspec.Short, option) {
-					t.problem(name, fmt.Sprintf("volumes[%d]", i), "the option %q is not supported; %s are", option, strings.Join(mountspec.Short, ", "))
+					t.Problem(name, fmt.Sprintf("volumes[%d]", i), "the option %q is not supported; %s are", option, strings.Join(mountspec.Short, ", "))
 				}
 			}
 		}

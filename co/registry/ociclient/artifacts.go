@@ -1,4 +1,4 @@
-package registry
+package ociclient
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func (c *Client) Archive(ctx context.Context, repository, revision string) ([]by
 // returns the digest of the artifact.
 func (c *Client) PushArchive(ctx context.Context, repository, revision string, tgz []byte) (protocol.Digest, error) {
 	annotations := map[string]string{artifact.TypeAnnotation: "compose", artifact.VersionAnnotation: revision}
-	return c.pushArtifact(ctx, repository+":"+revision, artifact.Artifact{
+	return c.PushArtifact(ctx, repository+":"+revision, artifact.Artifact{
 		Kind: artifact.ComposeKind, Annotations: annotations,
 		Layers: []artifact.Layer{{Media: artifact.ComposeMedia, Annotations: annotations, Content: tgz}},
 	})
@@ -93,12 +93,12 @@ func (c *Client) PushPackage(ctx context.Context, ref string, pkg fs.FS) (protoc
 			Content:     content,
 		})
 	}
-	return c.pushArtifact(ctx, ref, a)
+	return c.PushArtifact(ctx, ref, a)
 }
 
-// pushArtifact writes the blobs and then the manifest. Equal artifacts have equal
+// PushArtifact writes the blobs and then the manifest. Equal artifacts have equal
 // bytes.
-func (c *Client) pushArtifact(ctx context.Context, ref string, a artifact.Artifact) (protocol.Digest, error) {
+func (c *Client) PushArtifact(ctx context.Context, ref string, a artifact.Artifact) (protocol.Digest, error) {
 	t, err := c.reach(ref)
 	if err != nil {
 		return "", err
@@ -127,7 +127,7 @@ func (c *Client) pushArtifact(ctx context.Context, ref string, a artifact.Artifa
 	if !known {
 		there, err := c.keeps(ctx, t, ref, digest)
 		if protocol.KindOf(err) == protocol.Denied {
-			err = protocol.Errorf(protocol.Denied, "push %s: the credentials may push and not read, so that nobody knows whether the tag names something else: use others, or replace tags without asking: %w", ref, err)
+			err = protocol.Errorf(protocol.Denied, "push %s: the credentials may push and not read, so that it is unknown whether the tag names something else: use others, or replace tags without asking: %w", ref, err)
 		}
 		if there || err != nil {
 			return digest, err
@@ -156,8 +156,8 @@ func (c *Client) keeps(ctx context.Context, t target.Target, ref string, digest 
 	return false, err
 }
 
-// tagged returns the digest that a tag names. It asks as one who will push: to one who
-// may only read, some registries answer "denied" for a repository that does not exist.
+// tagged returns the digest that a tag names. It asks with the right to push: to a client that may
+// only read, some registries answer "denied" for a repository that does not exist.
 func (c *Client) tagged(ctx context.Context, t target.Target) (protocol.Digest, error) {
 	repository := t.Dialled.Context()
 	auth, err := c.Resolve(repository)

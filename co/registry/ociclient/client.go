@@ -1,4 +1,7 @@
-package registry
+// Package ociclient reads from and writes to OCI registries: the fleet's own one and any
+// other. It is go-containerregistry's client with the hosts, the bounds and the kinds of
+// errors of Colony. Its tests are those of the fleet's own registry, against which they run.
+package ociclient
 
 import (
 	"context"
@@ -26,8 +29,8 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// ClientOptions configure a Client.
-type ClientOptions struct {
+// Options configure a Client.
+type Options struct {
 	// Hosts maps the host of a reference to the address, host:port, that is dialled
 	// in its place by plain HTTP. The fleet's own registry stands here under the name
 	// that packages use, with its address on this machine. https://host:port is dialled
@@ -61,12 +64,12 @@ type ClientOptions struct {
 // an artifact that is not what it should be, NotFound where the registry has no such
 // thing, Denied where it wants other credentials, and Unavailable where it is away.
 type Client struct {
-	opts  ClientOptions
+	opts  Options
 	hosts target.Hosts
 }
 
-// NewClient returns a Client.
-func NewClient(o ClientOptions) *Client {
+// New returns a Client.
+func New(o Options) *Client {
 	if o.Timeout <= 0 {
 		o.Timeout = time.Minute
 	}

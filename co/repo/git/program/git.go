@@ -1,4 +1,6 @@
-package git
+// Package program runs the git binary: with a home and a configuration of its own, within
+// bounds of time and output, and with errors that say what git printed.
+package program
 
 import (
 	"bytes"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/repo/address"
+	"github.com/colonyfleet/colony/co/repo/git/bounded"
 	"github.com/colonyfleet/colony/co/repo/git/progress"
 	"github.com/colonyfleet/colony/internal/childproc"
 	"github.com/colonyfleet/colony/internal/filelock"
@@ -24,15 +27,20 @@ import (
 // maxOutput bounds what one call of git may print, in bytes.
 const maxOutput = 256 << 20
 
-// git runs the git binary. home replaces the user's home directory.
-type git struct {
-	home       string
-	sshCommand string
-	timeout    time.Duration
-	// foreign, if not "", is the only transport that may be used, to a remote that is
+// transferTimeout bounds a fetch that goes on, as the first one of a large repository.
+const transferTimeout = time.Hour
+
+// Git runs the git binary. Home replaces the user's home directory.
+type Git struct {
+	Home       string
+	SSHCommand string
+	Timeout    time.Duration
+	// OnCall, unless nil, is called with each call that has ended.
+	OnCall func(command string, took time.Duration, err error)
+	// Foreign, if not "", is the only transport that may be used, to a remote that is
 	// not the deployments repo: without this process's keys and agents, without
 	// redirects, and with a bound on what is fetched.
-	foreign string
+	Foreign string
 }
 
 // maxForeignFile bounds a file that git writes for a foreign remote, which holds all
@@ -43,65 +51,66 @@ const maxForeignFile = "524288"
 const keylessSSH = "ssh -F /dev/null -oBatchMode=yes -oConnectTimeout=15 -oPubkeyAuthentication=no -oGSSAPIAuthentication=no " +
 	"-oHostbasedAuthentication=no -oIdentityAgent=none -oProxyCommand=none -oPermitLocalCommand=no"
 
-// A call is one run of git. dir is the repository, where one is meant; cache says
+// A Call is one run of git. Dir is the repository, where one is meant; Cache says
 // that only that repository is concerned and no remote.
-type call struct {
-	cache bool
-	dir   string
-	args  []string
+type Call struct {
+	Cache bool
+	Dir   string
+	Args  []string
 	env   []string
-	stdin []byte
-	// progress says that git prints how far it is: the timeout is then for each step, and transferTimeout for all.
-	progress bool
-	// held, unless nil, stays open for as long as git and what it starts runs.
-	held *os.File
+	Stdin []byte
+	// Progress says that git prints how far it is: the timeout is then for each step, and transferTimeout for all.
+	Progress bool
+	// Held, unless nil, stays open for as long as git and what it starts runs.
+	Held *os.File
 }
 
-// A gitError is a run of git that failed.
-type gitError struct {
-	cache   bool // nothing but the cache can be the reason
-	command string
-	stderr  string
-	err     error
+// An Error is a run of git that failed.
+type Error struct {
+	Cache   bool // nothing but the cache can be the reason
+	Command string
+	Stderr  string
+	Err     error
 }
 
 // Error returns what git printed, in one line.
-func (e *gitError) Error() string {
-	text := strings.Join(strings.Fields(address.Redact(e.stderr)), " ")
+func (e *Error) Error() string {
+	if NoSpace(e) {
+		return "git " + e.Command + ": the disk of the repository, or of the CO's copy of it, is full: free some space"
+	}
+	text := strings.Join(strings.Fields(address.Redact(e.Stderr)), " ")
 	if len(text) > 500 {
 		text = text[:500] + " …"
 	}
-	if text == "" {
-		return fmt.Sprintf("git %s: %v", e.command, e.err)
-	}
-	return fmt.Sprintf("git %s: %s", e.command, text)
+	return fmt.Sprintf("git %s: %s", e.Command, cmp.Or(text, e.Err.Error()))
 }
 
 // Unwrap returns the cause.
-func (e *gitError) Unwrap() error { return e.err }
+func (e *Error) Unwrap() error { return e.Err }
 
-// printed reports whether err is of a git that printed one of these phrases.
-func printed(err error, phrases ...string) bool {
-	ge, ok := errors.AsType[*gitError](err)
+// Printed reports whether err is of a git that printed one of these phrases.
+func Printed(err error, phrases ...string) bool {
+	ge, ok := errors.AsType[*Error](err)
 	if !ok {
 		return false
 	}
 	for _, p := range phrases {
-		if strings.Contains(ge.stderr, p) {
+		if strings.Contains(ge.Stderr, p) {
 			return true
 		}
 	}
 	return false
 }
 
-// damaged reports whether err can be repaired by a new cache.
-func damaged(err error) bool {
-	ge, ok := errors.AsType[*gitError](err)
-	return ok && ge.cache && !noSpace(err)
+// Damaged reports whether err can be repaired by a new cache.
+func Damaged(err error) bool {
+	ge, ok := errors.AsType[*Error](err)
+	return ok && ge.Cache && !NoSpace(err)
 }
 
-func noSpace(err error) bool {
-	return printed(err, "No space left on device", "Disk quota exceeded")
+// NoSpace reports whether err is of a git that found its disk full.
+func NoSpace(err error) bool {
+	return Printed(err, "No space left on device", "Disk quota exceeded")
 }
 
 // inherited lists the variables of this process that git may see: what reaches the
@@ -111,12 +120,12 @@ var inherited = []string{
 	"http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY", "all_proxy", "ALL_PROXY",
 }
 
-func (g git) configPath() string { return filepath.Join(g.home, "gitconfig") }
+func (g Git) configPath() string { return filepath.Join(g.Home, "gitconfig") }
 
-// writeConfig writes the whole configuration under which git runs. It is a file
+// WriteConfig writes the whole configuration under which git runs. It is a file
 // and not -c arguments, because git hands the latter not to the process that
 // serves a remote on this machine.
-func (g git) writeConfig(credentialFile string) error {
+func (g Git) WriteConfig(credentialFile string) error {
 	// The owner of a repository is not checked: the operator named it. Housekeeping
 	// in the background would outlive a call, so it is off, and done by Repo.
 	lines := []string{
@@ -127,7 +136,7 @@ func (g git) writeConfig(credentialFile string) error {
 		"[http]", "lowSpeedLimit = 100", "lowSpeedTime = 30",
 		"[advice]", "pushNonFastForward = false",
 	}
-	if g.foreign != "" {
+	if g.Foreign != "" {
 		lines = append(lines, "[http]", "followRedirects = false")
 	}
 	if credentialFile != "" {
@@ -144,16 +153,16 @@ func (g git) writeConfig(credentialFile string) error {
 	return nil
 }
 
-func (g git) environment() []string {
-	ssh, protocols := g.sshCommand, "file:git:http:https:ssh"
+func (g Git) environment() []string {
+	ssh, protocols := g.SSHCommand, "file:git:http:https:ssh"
 	switch {
-	case g.foreign != "":
-		protocols, ssh = g.foreign, cmp.Or(ssh, keylessSSH)
+	case g.Foreign != "":
+		protocols, ssh = g.Foreign, cmp.Or(ssh, keylessSSH)
 	case ssh == "":
 		ssh = "ssh -oBatchMode=yes -oConnectTimeout=15"
 	}
 	env := []string{
-		"HOME=" + g.home,
+		"HOME=" + g.Home,
 		"LC_ALL=C",
 		"GIT_CONFIG_NOSYSTEM=1",
 		"GIT_CONFIG_GLOBAL=" + g.configPath(),
@@ -165,36 +174,36 @@ func (g git) environment() []string {
 		"GIT_SSH_COMMAND=" + ssh,
 	}
 	for _, name := range inherited {
-		if v, ok := os.LookupEnv(name); ok && (g.foreign == "" || name != "SSH_AUTH_SOCK") {
+		if v, ok := os.LookupEnv(name); ok && (g.Foreign == "" || name != "SSH_AUTH_SOCK") {
 			env = append(env, name+"="+v)
 		}
 	}
 	return env
 }
 
-// run runs git and returns what it printed. A failure is a *gitError, or the
+// Run runs git and returns what it printed. A failure is an *Error, or the
 // context's error where that is the reason.
-func (g git) run(ctx context.Context, c call) ([]byte, error) {
-	limited, watch, cancel := progress.New(ctx, g.timeout, max(g.timeout, transferTimeout))
+func (g Git) Run(ctx context.Context, c Call) ([]byte, error) {
+	limited, watch, cancel := progress.New(ctx, g.Timeout, max(g.Timeout, transferTimeout))
 	defer cancel()
-	args := c.args
-	if c.dir != "" {
-		args = append([]string{"--git-dir=" + c.dir}, args...)
+	args := c.Args
+	if c.Dir != "" {
+		args = append([]string{"--git-dir=" + c.Dir}, args...)
 	}
 	program := "git"
-	if g.foreign != "" { // the shell only bounds what git may write
+	if g.Foreign != "" { // the shell only bounds what git may write
 		program, args = "sh", append([]string{"-c", `ulimit -f "$0" && exec git "$@"`, maxForeignFile}, args...)
 	}
 	cmd := exec.CommandContext(limited, program, args...) //nolint:gosec // arguments are checked by the callers
-	cmd.Dir = g.home
+	cmd.Dir = g.Home
 	cmd.Env = append(g.environment(), c.env...)
-	cmd.Stdin = bytes.NewReader(c.stdin)
-	if c.held != nil {
-		cmd.ExtraFiles = []*os.File{c.held}
+	cmd.Stdin = bytes.NewReader(c.Stdin)
+	if c.Held != nil {
+		cmd.ExtraFiles = []*os.File{c.Held}
 	}
-	stdout, stderr := limitedBuffer{limit: maxOutput}, limitedBuffer{limit: 64 << 10, cut: true}
+	stdout, stderr := bounded.Buffer{Limit: maxOutput}, bounded.Buffer{Limit: 64 << 10, Cut: true}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if c.progress {
+	if c.Progress {
 		cmd.Stderr = &progress.Writer{To: &stderr, Moved: watch.Moved}
 	}
 	// A process group, so that the helpers of git end with it; and the kernel ends
@@ -202,16 +211,20 @@ func (g git) run(ctx context.Context, c call) ([]byte, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
+	began := time.Now()
 	err := childproc.Run(cmd, syscall.SIGKILL)
+	if g.OnCall != nil {
+		g.OnCall(subcommand(c.Args), time.Since(began), err)
+	}
 	switch {
 	case err == nil:
-		return stdout.b, nil
+		return stdout.Bytes(), nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case limited.Err() != nil:
 		err = context.Cause(limited)
 	}
-	return nil, &gitError{cache: c.cache, command: subcommand(c.args), stderr: string(stderr.b), err: err}
+	return nil, &Error{Cache: c.Cache, Command: subcommand(c.Args), Stderr: string(stderr.Bytes()), Err: err}
 }
 
 func subcommand(args []string) string {
@@ -223,30 +236,9 @@ func subcommand(args []string) string {
 	return ""
 }
 
-// A limitedBuffer collects output up to a limit; past it, it fails the writer or,
-// with cut, forgets the rest.
-type limitedBuffer struct {
-	b     []byte
-	limit int
-	cut   bool
-}
-
-func (l *limitedBuffer) Write(p []byte) (int, error) {
-	room := l.limit - len(l.b)
-	if len(p) <= room {
-		l.b = append(l.b, p...)
-		return len(p), nil
-	}
-	if !l.cut {
-		return 0, fmt.Errorf("output of more than %d bytes", l.limit)
-	}
-	l.b = append(l.b, p[:room]...)
-	return len(p), nil
-}
-
-// lockDir locks the directory for this process. The kernel frees it when the
+// LockDir locks the directory for this process. The kernel frees it when the
 // process ends, however it ends.
-func lockDir(dir string) (*filelock.Lock, error) {
+func LockDir(dir string) (*filelock.Lock, error) {
 	lock, err := filelock.Acquire(filepath.Join(dir, "lock"))
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, protocol.Errorf(protocol.Conflict, "git cache %s is in use by another process: stop it, or set another directory", dir)
@@ -266,9 +258,9 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// removeStale removes the lock files and the private indexes of a git that was
+// RemoveStale removes the lock files and the private indexes of a git that was
 // killed. The caller holds the directory, so that none of another process is there.
-func removeStale(dir string) error {
+func RemoveStale(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, os.ErrNotExist):

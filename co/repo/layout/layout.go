@@ -1,0 +1,60 @@
+// Package layout says which files of the deployments repo the CO reads. It is pure.
+package layout
+
+import (
+	"strings"
+
+	"github.com/colonyfleet/colony/co/repo/sitefile"
+	"github.com/colonyfleet/colony/co/rollout/fleetfile"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Folders are those of the repo that the CO reads.
+var Folders = []string{"deployments", "sites", "fleet"}
+
+// Stray returns why a file of the deployments repo is in no place where the CO reads
+// files, and "" where it is in one, or is not meant for the CO.
+func Stray(file string) string {
+	if strings.HasPrefix(file, "fleet/") {
+		return fleetfile.Stray(file)
+	}
+	const wantDeployment, wantSite = "deployments/<site>/<name>/deployment.yaml", "sites/<site>/site.yaml"
+	parts := strings.Split(file, "/")
+	base := parts[len(parts)-1]
+	name, yaml := strings.CutSuffix(base, ".yaml")
+	if !yaml {
+		if name, yaml = strings.CutSuffix(base, ".yml"); !yaml {
+			return ""
+		}
+	}
+	_, ofSite := sitefile.SiteOf(file)
+	switch {
+	case ofSite:
+		if _, err := protocol.ParseSiteID(parts[1]); err != nil {
+			return err.Error()
+		}
+		return ""
+	case IsDeployment(parts):
+		return ""
+	case parts[0] == "deployments":
+		return "a deployment is read from " + wantDeployment + " only"
+	case parts[0] == "sites":
+		return "a site's file is read from " + wantSite + " only"
+	case name == "deployment", name == "site", len(parts) == 1 && !strings.HasPrefix(base, "."):
+		return "the CO reads " + wantDeployment + " and " + wantSite + " only"
+	}
+	return ""
+}
+
+// Unread is Stray, and returns as well why the content of a file below fleet/ is refused.
+func Unread(file string, content []byte) string {
+	if strings.HasPrefix(file, "fleet/") {
+		return fleetfile.Unread(file, content)
+	}
+	return Stray(file)
+}
+
+// IsDeployment reports whether a path is that of a deployment's file.
+func IsDeployment(parts []string) bool {
+	return len(parts) == 4 && parts[0] == "deployments" && parts[3] == "deployment.yaml"
+}
