@@ -20,6 +20,7 @@ import (
 	"github.com/colonyfleet/colony/co/access"
 	auditapi "github.com/colonyfleet/colony/co/api/audit"
 	commandsapi "github.com/colonyfleet/colony/co/api/commands"
+	eventsapi "github.com/colonyfleet/colony/co/api/events"
 	"github.com/colonyfleet/colony/co/api/feed"
 	"github.com/colonyfleet/colony/co/api/form"
 	identityapi "github.com/colonyfleet/colony/co/api/identity"
@@ -33,6 +34,7 @@ import (
 	"github.com/colonyfleet/colony/co/api/specs"
 	"github.com/colonyfleet/colony/co/api/tokens"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/internal/keylock"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -41,25 +43,41 @@ import (
 
 // AppStore is the catalog.
 type AppStore interface {
+	// Apps lists applications by id; the text is the cursor of the next page.
 	Apps(ctx context.Context, p fleet.Page) ([]fleet.App, string, error)
+	// App returns an application with its versions.
 	App(ctx context.Context, id string) (fleet.App, error)
+	// AppVersion returns one version of an application.
 	AppVersion(ctx context.Context, id, version string) (fleet.AppVersion, error)
+	// Staged returns a version of an application with its stage alone.
+	Staged(ctx context.Context, id, version string) (fleet.AppVersion, error)
+	// RemoveAppVersion removes a version; one in use is an error of kind Conflict.
 	RemoveAppVersion(ctx context.Context, id, version string) error
+	// SetAppStage changes whether a version may be deployed.
+	SetAppStage(ctx context.Context, id, version string, stage fleet.Stage, reason string) error
 }
 
 // FleetStore reads sites and nodes.
 type FleetStore interface {
+	// SitesLike lists the sites that f selects, by id; the text is the cursor of the next page.
 	SitesLike(ctx context.Context, f fleet.SiteFilter, p fleet.Page) ([]fleet.Site, string, error)
+	// Site returns one site.
 	Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error)
+	// CreateSite records a new site; one that exists is an error of kind Conflict.
 	CreateSite(ctx context.Context, id protocol.SiteID) (fleet.Site, error)
+	// Nodes lists the nodes that f selects, by site and name; the text is the cursor of the next page.
 	Nodes(ctx context.Context, f fleet.NodeFilter, p fleet.Page) ([]fleet.Node, string, error)
+	// Node returns one node.
 	Node(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (fleet.Node, error)
 }
 
 // CountStore counts what lists show.
 type CountStore interface {
+	// CountSites counts the sites that f selects.
 	CountSites(ctx context.Context, f fleet.SiteFilter) (fleet.Total, error)
+	// CountNodes counts the nodes that f selects.
 	CountNodes(ctx context.Context, f fleet.NodeFilter) (fleet.Total, error)
+	// CountDeployments counts the deployments that f selects.
 	CountDeployments(ctx context.Context, f fleet.DeploymentFilter) (fleet.Total, error)
 	// Summary counts the sites of a set, and what they have.
 	Summary(ctx context.Context, sites siteset.Set) (fleet.Summary, error)
@@ -67,31 +85,29 @@ type CountStore interface {
 
 // DeploymentStore reads deployments.
 type DeploymentStore interface {
+	// Deployments lists the deployments that f selects, by site and name; the text is the cursor of the next page.
 	Deployments(ctx context.Context, f fleet.DeploymentFilter, p fleet.Page) ([]fleet.Deployment, string, error)
+	// Deployment returns one deployment with its nodes.
 	Deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error)
+	// Transitions returns the last transitions of a deployment, the newest first, at most limit.
 	Transitions(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, limit int) ([]fleet.Transition, error)
 	specs.Source
 }
 
 // EventStore reads events.
 type EventStore interface {
-	// Events returns all that was committed before the call, as far as f wants it.
-	Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error)
+	eventsapi.Store
 	// Feed is Events for streams, over connections of their own. What has just been
 	// committed comes with the next value of Run's channel.
 	Feed(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error)
-	// LastEvent returns the greatest id that an event ever had, 0 where there was none.
-	LastEvent(ctx context.Context) (int64, error)
-	// FirstEvent returns the least id of the events that are kept.
-	FirstEvent(ctx context.Context) (int64, error)
 }
 
 // Repo is the deployments repo. Errors are of the protocol's kinds.
 type Repo interface {
 	// File returns a file of the head and the last commit that changed it; NotFound where there is none.
 	File(ctx context.Context, path string) (content []byte, commit string, err error)
-	// Put commits one file, or removes it where content is nil. expect is the last
-	// commit that changed it, "" where it must not exist; otherwise it is a Conflict.
+	// Put commits one file, or removes it where content is nil. expect is the last commit that
+	// changed the file, "" where there must be none; otherwise the error is a Conflict.
 	Put(ctx context.Context, path string, content []byte, expect, message string) (commit string, err error)
 	// RemoveAll removes folders with all that is in them, where they exist, by one commit.
 	RemoveAll(ctx context.Context, folders []string, message string) error
@@ -126,13 +142,13 @@ type CatalogActions struct {
 
 // AccessActions are what the API has done about people and programs.
 type AccessActions struct {
-	// Tokens are theirs. Nil: nobody is asked who they are.
+	// Tokens are those of the API. Nil: no token is required.
 	Tokens tokens.Record
-	// Groups are those of sites. Nil: nobody is asked who they are.
+	// Groups are those of sites. Nil: no token is required.
 	Groups sitegroups.Record
 	// SignIn is how people sign in with an OpenID provider. Nil: there is none.
 	SignIn *access.SignIn
-	// Audit shows who did what.
+	// Audit shows the record of operations.
 	Audit auditapi.Options
 }
 
@@ -153,11 +169,11 @@ type Options struct {
 	// Watch begins to collect what this CO delivers of a site's machine data and want
 	// picks, up to limit messages.
 	Watch func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch
-	// Check says why a deployment that is about to be committed as path cannot work, by an
+	// Check says why a deployment that is about to be committed cannot work, by an
 	// error of kind Invalid. Of other errors nothing follows: what it needs is away, and
 	// the commit will wait for it. It returns the digest of the specification. Nil: nothing
 	// is checked.
-	Check func(ctx context.Context, path string, d *v1rc3.Deployment) (protocol.Digest, error)
+	Check func(ctx context.Context, t intent.Target, d *v1rc3.Deployment) (protocol.Digest, error)
 	// Changed is called after a commit; it makes the CO look at the repo at once.
 	Changed func()
 	// Ready checks the parts that the CO needs: a nil error is a part that works.
@@ -171,10 +187,11 @@ type Options struct {
 
 // An API serves requests. Use Handler; call Run for live events.
 type API struct {
-	opts Options
-	feed *feed.Feed
-	mux  *http.ServeMux
-	log  *slog.Logger
+	opts   Options
+	feed   *feed.Feed
+	events http.Handler // of the route of events, for a stream
+	mux    *http.ServeMux
+	log    *slog.Logger
 	// writes are held by path of the file that is changed, so that writers take turns.
 	writes keylock.Locks
 }
@@ -195,6 +212,7 @@ func New(o Options) *API {
 	config.CreateHooks = nil // no $schema in answers
 	config.RejectUnknownQueryParameters = true
 	h := humago.New(a.mux, config)
+	h.UseMiddleware(refuseEmptyState(h))
 	a.routes(h)
 	security.Describe(h.OpenAPI(), o.Access.SignIn)
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
@@ -216,8 +234,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch route := a.Route(r); {
-	case route == "GET /api/v1/events" && r.Method == http.MethodGet && wantsStream(r):
-		a.streamEvents(w, r)
+	case route == "GET /api/v1/events" && r.Method == http.MethodGet && eventsapi.WantsStream(r):
+		a.events.ServeHTTP(w, r)
 		return
 	case route == "":
 		w = problem.ForNoRoute(w, r.URL.Path)
@@ -239,6 +257,9 @@ func (a *API) routes(h huma.API) {
 	})
 	huma.Get(h, "/api/v1/apps/{id}", a.getApp, form.Describe("apps", "Show an application"))
 	huma.Get(h, "/api/v1/apps/{id}/versions/{version}", a.getAppVersion, form.Describe("apps", "Show one version of an application"))
+	huma.Patch(h, "/api/v1/apps/{id}/versions/{version}", a.setAppStage, form.Describe("apps", "Deprecate or retire a version of an application, or make it active"), func(o *huma.Operation) {
+		o.Description = "A deprecated version is deployed with a note, and is not the latest one while another one is active. A retired version runs on where it is deployed, and may change and be returned to there; nowhere else it is deployed."
+	})
 	huma.Delete(h, "/api/v1/apps/{id}/versions/{version}", a.removeAppVersion, form.Describe("apps", "Remove a version of an application from the catalog"), conflicts, func(o *huma.Operation) {
 		o.Description = "A version that a deployment is to run, or that a node runs, is refused. The registry keeps its images and archives: remove those with DELETE /api/v1/images. Import brings it back, if its bytes are the same."
 	})
@@ -274,11 +295,7 @@ func (a *API) routes(h huma.API) {
 	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition, form.Describe("fleet", "Go on above the desired state that a site holds, however far ahead it is"), conflicts)
 	huma.Get(h, "/api/v1/nodes", a.listNodes, form.Describe("fleet", "List nodes"))
 	huma.Get(h, "/api/v1/nodes/{site}/{node}", a.getNode, form.Describe("fleet", "Show a node"))
-	huma.Get(h, "/api/v1/events", a.listEvents, form.Describe("events", "List events, or follow them as server-sent events"), func(o *huma.Operation) {
-		o.Description = "With Accept: text/event-stream the answer is a stream of events (WHATWG HTML 9.2): the id is the event's id, " +
-			"the data an Event as JSON. Last-Event-ID resumes after that event; without it the stream begins with what is new. " +
-			"What nodes reported of commands (command_result) comes where results or kind asks for it: it is one event for each node of a fleet."
-	})
+	a.events = eventsapi.Register(h, a.opts.Events, a.opts.Fleet.Site, a.feed, a.log)
 	huma.Get(h, "/api/v1/status", a.status, form.Describe("fleet", "Show whether Colony works and what it runs"))
 }
 

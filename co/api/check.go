@@ -21,7 +21,7 @@ func (a *API) check(ctx context.Context, t intent.Target, d *v1rc3.Deployment) e
 	}
 	waiting, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
-	_, err := a.opts.Check(waiting, intent.Path(t.Site, t.Name), d)
+	_, err := a.opts.Check(waiting, t, d)
 	if err == nil || protocol.KindOf(err) == protocol.Invalid {
 		return err
 	}
@@ -55,7 +55,7 @@ func (f *failures) has(ctx context.Context, d *v1rc3.Deployment) (bool, error) {
 	}
 	waiting, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
-	digest, err := f.api.opts.Check(waiting, intent.Path(f.target.Site, f.target.Name), d)
+	digest, err := f.api.opts.Check(waiting, f.target, d)
 	if err != nil {
 		return false, ctx.Err()
 	}

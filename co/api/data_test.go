@@ -62,8 +62,65 @@ func TestDataRules(t *testing.T) {
 	w.do(http.MethodDelete, rulesURL, nil).fails(http.StatusNotFound, "site home has no data rules")
 	w.eventually(func() bool {
 		d, err := w.store.SiteData(t.Context(), "home")
-		return err == nil && d.Commit == "" && len(d.Rules) == 0
+		return err == nil && d.Commit != first.Commit && len(d.Rules) == 0
 	})
+}
+
+// TestMissingSiteFile removes the file of a site by hand: what it said is in force, is shown with what is wrong, and comes back
+// with a change.
+func TestMissingSiteFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fleet()
+	var first, held, back sitedata.DataRules
+	w.do(http.MethodPut, rulesURL, map[string]any{"document": siteFile}).into(http.StatusOK, &first)
+	rules := func() int {
+		d, err := w.store.SiteData(t.Context(), "home")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(d.Rules)
+	}
+	w.eventually(func() bool { return rules() == 2 })
+	w.push("Remove the file", map[string][]byte{"sites/home/site.yaml": nil})
+	w.get(rulesURL).into(http.StatusOK, &held)
+	if len(held.Rules) != 2 || !strings.Contains(held.Problem, "is missing: the data rules and device accounts that it said last are in force") {
+		t.Errorf("%+v", held)
+	}
+	w.do(http.MethodPut, "/api/v1/sites/home/exec", map[string]any{"allowed": true}).into(http.StatusNoContent, nil)
+	w.get(rulesURL).into(http.StatusOK, &back)
+	diff(t, "back with another change", first.Rules, back.Rules)
+	allowed := func() bool {
+		d, err := w.store.SiteData(t.Context(), "home")
+		return err == nil && d.Exec
+	}
+	w.eventually(allowed)
+	w.push("Remove the file", map[string][]byte{"sites/home/site.yaml": nil})
+	var exec sitedata.Exec
+	if w.get("/api/v1/sites/home/exec").into(http.StatusOK, &exec); !exec.Allowed || !strings.Contains(exec.Problem, "is missing") {
+		t.Errorf("without the file: %+v", exec)
+	}
+	w.push("Spoil the file", map[string][]byte{"sites/home/site.yaml": []byte("spec: x\n")})
+	if w.get("/api/v1/sites/home/exec").into(http.StatusOK, &exec); !exec.Allowed || exec.Problem == "" {
+		t.Errorf("with a bad file: %+v", exec)
+	}
+	w.do(http.MethodPut, rulesURL, map[string]any{"rules": first.Rules}).into(http.StatusOK, nil)
+	exec = sitedata.Exec{}
+	if w.get("/api/v1/sites/home/exec").into(http.StatusOK, &exec); !exec.Allowed || exec.Problem != "" {
+		t.Errorf("after a change of the rules: %+v", exec)
+	}
+	w.push("Spoil the file", map[string][]byte{"sites/home/site.yaml": []byte("spec: x\n")})
+	w.do(http.MethodPut, "/api/v1/sites/home/exec", map[string]any{"allowed": false}).into(http.StatusNoContent, nil)
+	exec = sitedata.Exec{}
+	if w.get("/api/v1/sites/home/exec").into(http.StatusOK, &exec); exec.Allowed || exec.Problem != "" {
+		t.Errorf("refused while the file is bad: %+v", exec)
+	}
+	w.get(rulesURL).into(http.StatusOK, &back)
+	diff(t, "the rules after that", first.Rules, back.Rules)
+	w.push("Remove the file", map[string][]byte{"sites/home/site.yaml": nil})
+	w.get(rulesURL).into(http.StatusOK, &held)
+	w.do(http.MethodDelete, rulesURL, nil).into(http.StatusNoContent, nil)
+	w.eventually(func() bool { return rules() == 0 })
 }
 
 func TestDataRulesFaults(t *testing.T) {
@@ -106,7 +163,7 @@ func TestDataRulesFaults(t *testing.T) {
 	w.do(http.MethodDelete, "/api/v1/sites/none/data-rules", nil).fails(http.StatusNotFound, "no site")
 }
 
-// TestBadSiteFile shows what somebody pushed by hand, beside the rules that hold.
+// TestBadSiteFile shows what was pushed by hand, beside the rules that hold.
 func TestBadSiteFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

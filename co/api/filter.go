@@ -2,8 +2,12 @@ package api
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/problem"
@@ -32,6 +36,29 @@ func choice(parameter, text string, allowed []string) (fleet.Choice, error) {
 		}
 	}
 	return c, nil
+}
+
+// refuseEmptyState refuses a state that is there and empty: it would pick all, where a client that fills in a state left it out by mistake.
+func refuseEmptyState(h huma.API) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		u := ctx.URL()
+		if values, there := u.Query()["state"]; !there || !slices.Contains(values, "") {
+			next(ctx)
+			return
+		}
+		for _, p := range ctx.Operation().Parameters {
+			if p.In != "query" || p.Name != "state" {
+				continue
+			}
+			want := p.Description
+			if p.Schema != nil && len(p.Schema.Enum) > 0 {
+				want = strings.Trim(fmt.Sprint(p.Schema.Enum), "[]")
+			}
+			_ = huma.WriteErr(h, ctx, http.StatusUnprocessableEntity, "query.state: it is empty: leave it out for all, or want of "+want)
+			return
+		}
+		next(ctx)
+	}
 }
 
 func states() []string {
@@ -86,31 +113,6 @@ func (in *siteQuery) filter(ctx context.Context) (f fleet.SiteFilter, err error)
 	}
 	f.Version, err = choice("version", in.Version, nil)
 	return f, err
-}
-
-func (in *eventQuery) filter(ctx context.Context) (f fleet.EventFilter, err error) {
-	f = fleet.EventFilter{
-		Within: access.SitesOf(ctx),
-		After:  in.After, Site: protocol.SiteID(in.Site), Node: protocol.NodeID(in.Node), Deployment: protocol.DeploymentName(in.Deployment),
-		Kinds: in.Kind, WithoutResults: !in.Results && len(in.Kind) == 0, Limit: in.Limit, Newest: in.Newest,
-	}
-	return f, checkEvents(ctx, f)
-}
-
-// checkEvents refuses what no event can match, what no index finds, and what is not for whoever asks.
-func checkEvents(ctx context.Context, f fleet.EventFilter) error {
-	if _, err := within.Picked(ctx, f.Site); err != nil {
-		return err
-	}
-	if f.Site == "" && (f.Node != "" || f.Deployment != "") {
-		return problem.At("query.site", protocol.Errorf(protocol.Invalid, "a node or a deployment without its site: their names are unique within a site, name it as well"))
-	}
-	for _, k := range f.Kinds {
-		if !slices.Contains(fleet.EventKinds, k) {
-			return problem.At("query.kind", protocol.Errorf(protocol.Invalid, "kind %q: there is %s", k, strings.Join(fleet.EventKinds, ", ")))
-		}
-	}
-	return nil
 }
 
 // total counts what a filter picks, where that is asked for.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/co/admission"
 	"github.com/colonyfleet/colony/co/api"
 	auditapi "github.com/colonyfleet/colony/co/api/audit"
 	commandsapi "github.com/colonyfleet/colony/co/api/commands"
@@ -228,6 +229,7 @@ func (w *world) makeDriver(changed func()) {
 	rollouts := rolloutdb.New(w.db)
 	var err error
 	w.driver, err = driver.New(driver.Options{
+		Facts: w.store.Facts, Limits: proposal.DefaultLimits,
 		Read: func(ctx context.Context) (desired.Snapshot, error) {
 			s, err := w.repo.Read(ctx)
 			return desired.Snapshot{Commit: s.Commit, Files: s.Files, Blobs: s.Blobs, Commits: s.Commits, Skipped: s.Skipped}, err
@@ -247,10 +249,11 @@ func (w *world) makeDriver(changed func()) {
 // rollouts are what the API has done for fleet deployments.
 func (w *world) rollouts(changed func()) rolloutsapi.Options {
 	return rolloutsapi.Options{
-		Store: rolloutdb.New(w.db), Plan: w.driver.Plan, Changed: changed, Sync: w.repo.Sync,
-		Read: func(ctx context.Context) (map[string][]byte, map[string]string, error) {
+		Store: rolloutdb.New(w.db), Plan: w.driver.Plan, Staged: w.store.Staged, Changed: changed, Sync: w.repo.Sync, Sites: w.store,
+		Groups: func(context.Context) (map[string]siteset.Set, error) { return map[string]siteset.Set{}, nil },
+		Read: func(ctx context.Context) (rolloutsapi.Head, error) {
 			s, err := w.repo.Read(ctx)
-			return s.Files, s.Commits, err
+			return rolloutsapi.Head{Commit: s.Commit, Files: s.Files, Commits: s.Commits}, err
 		},
 		Commit: func(ctx context.Context, files map[string][]byte, expect map[string]string, message string) error {
 			_, err := w.repo.Commit(ctx, git.Change{Message: message, Files: files, Expect: expect})
@@ -259,15 +262,20 @@ func (w *world) rollouts(changed func()) rolloutsapi.Options {
 	}
 }
 
+// admission judges deployments as the CO does.
+func (w *world) admission() *admission.Admission {
+	return admission.New(admission.Options{Apps: w.store, Repo: repo{w.repo}, Images: shelf{}, NotNamed: errors.New("not named")})
+}
+
 func (w *world) startLoop() {
 	w.t.Helper()
 	var err error
 	w.loop, err = desired.New(desired.Options{
 		Store: w.store, Watch: w.driver.Watch, Interval: time.Minute, Retry: retry.Policy{Min: 10 * time.Millisecond},
 		Read: w.driver.Read,
-		Compile: func(ctx context.Context, _, _ string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+		Judgement: desired.Judgement{Admit: w.admission().Admit, Compile: func(ctx context.Context, _, _ string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			return compiler.Compile(ctx, d, shelf{})
-		},
+		}},
 		Outcomes:  desired.Outcomes{Publish: func(context.Context, protocol.SiteID, []byte) error { return nil }},
 		Positions: w.store, Proposals: w.proposalStore, Limits: proposal.DefaultLimits, Nodes: w.store.PlacementNodes,
 		History: history{w.repo},
@@ -348,6 +356,10 @@ type shelf struct{}
 
 func (shelf) Package(context.Context, string, string) (protocol.Digest, error) {
 	return "", protocol.Errorf(protocol.NotFound, "no packages here")
+}
+
+func (s shelf) Compile(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+	return compiler.Compile(ctx, d, s)
 }
 
 func (shelf) Pin(context.Context, string, string, protocol.Digest) error { return nil }

@@ -132,7 +132,7 @@ func TestFaultsAreLoggedAndNotShown(t *testing.T) {
 				t.Errorf("the answer shows the cause: %s", a.body)
 			}
 			w.endFeed()
-			w.server.Close() // nobody writes to the log any more
+			w.server.Close() // nothing is written to the log any more
 			if !strings.Contains(log.String(), tc.level) || !strings.Contains(log.String(), tc.err.Error()) {
 				t.Errorf("the log does not show the cause: %s", log.String())
 			}
@@ -140,8 +140,8 @@ func TestFaultsAreLoggedAndNotShown(t *testing.T) {
 	}
 }
 
-// The stored description of an application that this program cannot read is the
-// fault of nobody who asks.
+// The stored description of an application that this program cannot read is not the fault of the
+// caller.
 func TestUnreadableStoredApplication(t *testing.T) {
 	t.Parallel()
 	w := site(t)

@@ -195,9 +195,10 @@ func TestDeleteConfirmsItself(t *testing.T) {
 	}
 	w.do(http.MethodDelete, "/api/v1/deployments/home/a", nil).into(http.StatusNoContent, nil)
 	w.until("a is on its way out", func() bool { return state("a").State == lifecycle.Deleting })
-	if d := state("b"); d.Held != p.ID || d.State == lifecycle.Deleting {
-		t.Errorf("b is %s, held by %q; want it to stay, held by %s", d.State, d.Held, p.ID)
+	if d := state("b"); d.Held != p.ID || d.State == lifecycle.Deleting || !d.Withdrawn || !strings.Contains(d.Reason, "it stays until it is deleted by name, or deployed again") || strings.Contains(d.Reason, "held") {
+		t.Errorf("b is %s, held by %q, because of %q; want it to stay, held by %s, which was withdrawn", d.State, d.Held, d.Reason, p.ID)
 	}
+	w.do(http.MethodPatch, "/api/v1/deployments/home/b", map[string]any{}).fails(http.StatusNotFound, "proposal "+p.ID+" was withdrawn; colony deployment delete removes it")
 	w.do(http.MethodDelete, "/api/v1/deployments/home/b", nil).into(http.StatusNoContent, nil)
 	w.do(http.MethodDelete, "/api/v1/deployments/home/c", nil).into(http.StatusNoContent, nil)
 	for _, name := range []string{"b", "c"} {
@@ -250,4 +251,17 @@ func TestDeleteWithVolumes(t *testing.T) {
 			t.Errorf("the tombstone of %s removes volumes: %t, want %t", r.Deployment, r.Volumes, want)
 		}
 	}
+}
+
+// TestDeleteOfWhatIsHeldTakesTheVolumes deletes, by name and with the volumes, a deployment whose removal is held.
+func TestDeleteOfWhatIsHeldTakesTheVolumes(t *testing.T) {
+	t.Parallel()
+	w, files := threeRun(t)
+	w.push("Remove everything", removed(files))
+	w.until("the removals are held", func() bool { return len(w.proposals("?state=open")) == 1 })
+	w.do(http.MethodDelete, "/api/v1/deployments/home/b?volumes=true", nil).into(http.StatusNoContent, nil)
+	w.until("it is removed, with its volumes", func() bool {
+		m, err := w.store.LastDesired(t.Context(), "home")
+		return err == nil && len(m.Removals) == 1 && m.Removals[0].Deployment == "b" && m.Removals[0].Volumes
+	})
 }

@@ -46,12 +46,13 @@ func (a *API) getApp(ctx context.Context, in *appPath) (*form.Reply[fleet.App], 
 	return &form.Reply[fleet.App]{Body: app}, nil
 }
 
-type versionPath struct {
+// VersionPath names a version of an application. It is exported because it is embedded, and huma reads exported fields only.
+type VersionPath struct {
 	ID      string `path:"id" doc:"the application"`
 	Version string `path:"version" doc:"the version of the application"`
 }
 
-func (a *API) getAppVersion(ctx context.Context, in *versionPath) (*form.Reply[fleet.AppVersion], error) {
+func (a *API) getAppVersion(ctx context.Context, in *VersionPath) (*form.Reply[fleet.AppVersion], error) {
 	v, err := a.opts.Apps.AppVersion(ctx, in.ID, in.Version)
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -69,23 +70,23 @@ type importRequest struct {
 // An ImportResult says what became of one package.
 type ImportResult struct {
 	Path     string    `json:"path" doc:"of the package within the source"`
-	App      string    `json:"app,omitempty"`
-	Version  string    `json:"version,omitempty"`
-	Outcome  string    `json:"outcome" enum:"imported,unchanged,refused,skipped"`
+	App      string    `json:"app,omitempty"`                                     // id of the application; absent: its description cannot be read
+	Version  string    `json:"version,omitempty"`                                 // of the application; absent likewise
+	Outcome  string    `json:"outcome" enum:"imported,unchanged,refused,skipped"` // what was done with the package
 	Problems []Problem `json:"problems,omitempty" doc:"what breaks the Margo rules"`
-	Warnings []string  `json:"warnings,omitempty"`
+	Warnings []string  `json:"warnings,omitempty"` // what people should look at
 }
 
 // A Problem is one broken rule.
 type Problem struct {
-	Path    string `json:"path"`
-	Line    int    `json:"line,omitempty"`
-	Message string `json:"message"`
+	Path    string `json:"path"`           // in the document, such as metadata.id
+	Line    int    `json:"line,omitempty"` // in the file, from 1; absent: not known
+	Message string `json:"message"`        // what is wrong and what is wanted
 }
 
 // ImportAnswer is the answer to an import.
 type ImportAnswer struct {
-	Results []ImportResult `json:"results"`
+	Results []ImportResult `json:"results"` // one for each package that was found
 }
 
 func (a *API) importApps(ctx context.Context, in *importRequest) (*form.Reply[ImportAnswer], error) {
@@ -332,7 +333,7 @@ func (a *API) deployment(ctx context.Context, site protocol.SiteID, name protoco
 	return pending(site, name, parsed, commit), nil
 }
 
-func (a *API) removeAppVersion(ctx context.Context, in *versionPath) (*struct{}, error) {
+func (a *API) removeAppVersion(ctx context.Context, in *VersionPath) (*struct{}, error) {
 	if err := a.opts.Apps.RemoveAppVersion(ctx, in.ID, in.Version); err != nil {
 		return nil, a.fail(ctx, err)
 	}
@@ -364,12 +365,14 @@ func leftOf(d fleet.Deployment) string {
 	switch {
 	case d.Archived:
 		return "it was removed, and no node has it any more"
+	case d.Held != "" && d.Withdrawn:
+		return fmt.Sprintf("its removal was refused and it stays as it is, as proposal %s was withdrawn; colony deployment delete removes it all the same, or put its file back", d.Held)
 	case d.Held != "":
 		return fmt.Sprintf("its removal is held and it stays as it is, see colony proposal show %[1]s; agree with colony proposal confirm %[1]s, or put its file back", d.Held)
 	case d.State == lifecycle.Deleting, d.Digest != "": // of what no file ever named there is no version
 		return "it is being removed from its nodes"
 	default:
-		return "nodes hold it all the same; colony deployment delete removes it from them"
+		return "nodes hold it all the same; colony deploy goes on with it, colony deployment delete removes it from them"
 	}
 }
 

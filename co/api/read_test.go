@@ -271,6 +271,9 @@ func TestDeploymentFilters(t *testing.T) {
 		}
 	}
 	w.get("/api/v1/deployments?state=RUNNING").fails(http.StatusUnprocessableEntity, "query.state: ", `state "RUNNING": want of FAILED,`, "INSTALLED")
+	w.get("/api/v1/deployments?state=").fails(http.StatusUnprocessableEntity, "query.state: it is empty", "PENDING")
+	w.get("/api/v1/proposals?state=").fails(http.StatusUnprocessableEntity, "query.state: it is empty", "open confirmed")
+	w.get("/api/v1/events?site=nowhere").fails(http.StatusNotFound, `no site "nowhere"`)
 	w.get("/api/v1/deployments?state=!FAILED,").fails(http.StatusUnprocessableEntity, `state "": want of`)
 	w.get("/api/v1/deployments?site=nowhere").fails(http.StatusNotFound, `no site "nowhere"; there is away, home`)
 	w.get("/api/v1/deployments?app=hallo").fails(http.StatusNotFound, `no application "hallo"`)
@@ -304,7 +307,6 @@ func TestEventsList(t *testing.T) {
 		"?after=3":             "34",
 		"?limit=2":             "01",
 		"?newest=true&limit=2": "34",
-		"?site=nowhere":        "",
 	} {
 		var list form.List[fleet.Event]
 		w.get("/api/v1/events"+query).into(http.StatusOK, &list)
@@ -315,6 +317,7 @@ func TestEventsList(t *testing.T) {
 		diff(t, query, want, got)
 	}
 	w.get("/api/v1/events?kind=deployment_state").fails(http.StatusUnprocessableEntity, "query.kind: ", `kind "deployment_state": there is lo_started,`)
+	w.get("/api/v1/events?site=nowhere&after=3").into(http.StatusOK, &form.List[fleet.Event]{}) // the end of those of a site that was removed
 	w.get("/api/v1/events?node=gw-1").fails(http.StatusUnprocessableEntity, "query.site: ", "without its site")
 	w.get("/api/v1/events?after=-1").fails(http.StatusUnprocessableEntity, "query.after: expected number >= 0")
 	w.get("/api/v1/events?limit=2000").fails(http.StatusUnprocessableEntity, "query.limit: ")

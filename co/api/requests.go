@@ -71,11 +71,14 @@ func (a *API) deleteDeployment(ctx context.Context, in *deleteInput) (*struct{},
 		return err
 	})
 	if protocol.KindOf(err) == protocol.NotFound {
-		if !in.Volumes && a.confirmRemoval(ctx, in.DeploymentPath) {
+		confirmed := a.confirmRemoval(ctx, in.DeploymentPath)
+		if confirmed && !in.Volumes {
 			return nil, nil
 		}
-		if done, failed := a.removeAgain(ctx, in); done || failed != nil {
+		if done, failed := a.repeatRemoval(ctx, in); done || failed != nil {
 			err = failed
+		} else if confirmed {
+			err = nil
 		}
 	}
 	if err != nil {
@@ -95,9 +98,9 @@ func (a *API) confirmRemoval(ctx context.Context, p DeploymentPath) bool {
 	return true
 }
 
-// removeAgain asks once more for the removal of a deployment that the deployments repo does
+// repeatRemoval asks once more for the removal of a deployment that the deployments repo does
 // not have, where nodes hold something of it. It reports whether that is so.
-func (a *API) removeAgain(ctx context.Context, in *deleteInput) (bool, error) {
+func (a *API) repeatRemoval(ctx context.Context, in *deleteInput) (bool, error) {
 	site, name, err := in.parse()
 	if err != nil {
 		return false, err
@@ -137,7 +140,7 @@ type volumesInput struct {
 
 // KeptVolumes are the volumes of a site that outlived their deployments.
 type KeptVolumes struct {
-	Items []fleet.KeptVolume `json:"items"`
+	Items []fleet.KeptVolume `json:"items"` // of the nodes of the site
 	// More counts those that nodes have and do not name: a node names 256.
 	More int `json:"more,omitempty" doc:"volumes that nodes have and do not name: each names 256 at most"`
 }
@@ -292,7 +295,7 @@ type removeSiteInput struct {
 // A SiteRemoval says what goes with a site.
 type SiteRemoval struct {
 	Site        protocol.SiteID           `json:"site"`
-	Nodes       int                       `json:"nodes"`
+	Nodes       int                       `json:"nodes"` // how many are removed with it
 	Deployments []protocol.DeploymentName `json:"deployments" doc:"what it was to run, or ran as far as the CO knows"`
 	DataRules   bool                      `json:"dataRules" doc:"it had rules of machine data"`
 }
@@ -332,7 +335,7 @@ func (a *API) removeSite(ctx context.Context, in *removeSiteInput) (*form.Reply[
 	}
 	if in.Force {
 		folders := []string{"deployments/" + string(id), path.Dir(sitefile.Path(id))}
-		if err := a.opts.Repo.RemoveAll(ctx, folders, "Remove site "+string(id)+"\n\n"+proposal.ConfirmLine(id, "*")); err != nil {
+		if err := a.opts.Repo.RemoveAll(ctx, folders, "Remove site "+string(id)+"\n\n"+proposal.SiteLine(id)); err != nil {
 			return nil, a.fail(ctx, err)
 		}
 	}

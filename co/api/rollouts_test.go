@@ -10,6 +10,7 @@ import (
 	"github.com/colonyfleet/colony/co/api/rollouts"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/rollout"
+	"github.com/colonyfleet/colony/co/rollout/explain"
 	"github.com/colonyfleet/colony/co/rollout/fleetfile"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -123,7 +124,7 @@ func TestAFailedRolloutByTheAPI(t *testing.T) {
 	if r.State != rollout.Aborted || r.By != "me" {
 		t.Errorf("%+v", r)
 	}
-	// The return goes on, and is not taken back by whoever asks for it a second time.
+	// The return goes on, and a second request for it does not end it.
 	w.digestOf("greeting", "1.0.0")
 	for _, again := range []string{"/rollout/abort", "/revert"} {
 		var body any
@@ -161,12 +162,100 @@ func TestANameOfTheFleet(t *testing.T) {
 	var f rollouts.FleetDeployment
 	strategy := map[string]any{"targets": map[string]any{"sites": []string{"*"}, "except": []string{"nobody"}}, "strategy": map[string]any{"sitesPerMinute": 7}}
 	w.do(http.MethodPut, fleetPath, hello("1.1.0", strategy)).into(http.StatusOK, &f)
-	if len(f.Notes) != 1 || !strings.Contains(f.Notes[0], "spec.targets.except: no site is nobody") {
+	if !strings.Contains(strings.Join(f.Notes, "\n"), "spec.targets.except: no site is nobody") {
 		t.Errorf("notes %q", f.Notes)
 	}
 	w.do(http.MethodPost, fleetPath+"/revert", map[string]any{"to": 1}).into(http.StatusOK, &f)
 	if c := f.Content; c.Application.Version != "1.0.0" || len(c.Targets.Except) != 1 || c.Strategy.SitesPerMinute != 7 {
 		t.Errorf("the return says %+v", c)
+	}
+}
+
+// TestAPlanByTheAPI is carried out while it holds, and refused afterwards.
+func TestAPlanByTheAPI(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.importApps()
+	w.fleet()
+	w.connect()
+	only := func(version string, nodes map[string]string) map[string]any {
+		return hello(version, map[string]any{"targets": map[string]any{"sites": []string{"home"}}, "nodes": nodes})
+	}
+	var plan rollout.Outline
+	w.do(http.MethodPost, fleetPath+"/plan", only("1.0.0", nil)).into(http.StatusOK, &plan)
+	if len(plan.Sites) != 1 || plan.Sites[0].To != "1.0.0" || plan.LookedAt != 1 || plan.Nodes[rollout.Reject] != 2 {
+		t.Fatalf("%+v", plan)
+	}
+	w.do(http.MethodPut, fleetPath+"?plan=x", only("1.0.0", nil)).fails(http.StatusUnprocessableEntity, "query.plan", "no id of a plan")
+	w.do(http.MethodPut, fleetPath+"?plan="+plan.ID, only("1.1.0", nil)).fails(http.StatusConflict, "does not hold any more")
+	var f rollouts.FleetDeployment
+	w.do(http.MethodPut, fleetPath+"?plan="+plan.ID, only("1.0.0", nil)).into(http.StatusOK, &f)
+	w.do(http.MethodPut, fleetPath+"?plan="+plan.ID, only("1.0.0", nil)).fails(http.StatusConflict, "whose head is "+f.Commit[:12])
+	// The id of a new fleet deployment decides which site is in which wave: it is that of the plan.
+	if want := fleetfile.NewID(plan.Commit, "greeting"); f.ID != want {
+		t.Errorf("id %s, the plan was of %s", f.ID, want)
+	}
+	w.do(http.MethodPost, fleetPath+"/plan", only("1.0.0", map[string]string{"hall": "9"})).into(http.StatusOK, &plan)
+	if len(plan.Notes) != 1 || !strings.Contains(plan.Notes[0], "at 1 of 1 sites that were looked at no node would run it") || !strings.Contains(plan.Notes[0], `its label hall is "7"; wanted "9"`) {
+		t.Errorf("notes %q", plan.Notes)
+	}
+}
+
+// TestAFleetDeploymentThatWouldChangeNothing is refused: each site that it means has a deployment of the name.
+func TestAFleetDeploymentThatWouldChangeNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.importApps()
+	w.fleet()
+	w.connect()
+	w.do(http.MethodPost, "/api/v1/deployments", map[string]any{"site": "home", "name": "greeting", "app": "hello"}).into(http.StatusCreated, nil)
+	only := hello("1.0.0", map[string]any{"targets": map[string]any{"sites": []string{"home"}}})
+	w.do(http.MethodPost, fleetPath+"/plan", only).fails(http.StatusUnprocessableEntity, "body.targets", "nothing would change", "home")
+	w.do(http.MethodPut, fleetPath, only).fails(http.StatusUnprocessableEntity, "body.targets", "nothing would change")
+	if _, _, err := w.repo.File(t.Context(), "fleet/greeting/deployment.yaml"); protocol.KindOf(err) != protocol.NotFound {
+		t.Errorf("something was committed: %v", err)
+	}
+	w.do(http.MethodPut, fleetPath, hello("1.0.0", nil)).into(http.StatusOK, nil) // at the other sites
+}
+
+// TestExplainByTheAPI says why a site has a deployment, and why another has none; a name that is misspelt is answered with the one that was meant.
+func TestExplainByTheAPI(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.importApps()
+	w.fleet()
+	w.connect()
+	only := hello("1.0.0", map[string]any{"targets": map[string]any{"sites": []string{"ho*"}}, "parameters": map[string]any{"greeting": "Hi"}})
+	var f rollouts.FleetDeployment
+	w.do(http.MethodPut, fleetPath, only).into(http.StatusOK, &f)
+	digest := w.digestOf("greeting", "1.0.0")
+	w.reports(digest, "1.0.0", lifecycle.Pending, lifecycle.Installing, lifecycle.Installed)
+	w.rolloutIs(rollout.Done)
+	var e explain.Explanation
+	w.get("/api/v1/deployments/home/greeting/explain").into(http.StatusOK, &e)
+	if len(e.Said) != 1 || e.Said[0].Path != "fleet/greeting/deployment.yaml" || e.Said[0].Commit != f.Commit || e.Target == nil || len(e.Target.By) != 1 || e.Target.By[0] != "sites: ho*" {
+		t.Errorf("%+v", e)
+	}
+	if e.Rollout == nil || e.Rollout.Site != rollout.SiteHealthy || e.Rollout.May != 1 || e.Versions == nil || e.Versions.Digest != digest || len(e.Values) != 1 || e.Values[0].From != "fleet" {
+		t.Errorf("%+v, %+v, %+v", e.Rollout, e.Versions, e.Values)
+	}
+	if len(e.Nodes) != 2 || !e.Nodes[0].Chosen || e.Nodes[0].State != lifecycle.Installed || e.Nodes[1].Chosen {
+		t.Errorf("nodes %+v", e.Nodes)
+	}
+	var none explain.Explanation
+	w.get("/api/v1/deployments/away/greeting/explain").into(http.StatusOK, &none)
+	if none.Target == nil || none.Target.Meant || none.Versions != nil || !strings.Contains(none.Next[0].What, "no entry of the targets") {
+		t.Errorf("%+v", none)
+	}
+	w.get("/api/v1/deployments/home/greting/explain").fails(http.StatusNotFound, "did you mean greeting?")
+	w.get("/api/v1/deployments/home/quite-another/explain").fails(http.StatusNotFound, "there is greeting")
+	w.get("/api/v1/deployments/hone/greeting/explain").fails(http.StatusNotFound, "did you mean home?")
+	w.get("/api/v1/deployments/nowhere/greeting/explain").fails(http.StatusNotFound, "there is away, home")
+	w.do(http.MethodPost, "/api/v1/deployments", map[string]any{"site": "home", "name": "other", "app": "hello"}).into(http.StatusCreated, nil)
+	var own explain.Explanation
+	w.get("/api/v1/deployments/home/other/explain").into(http.StatusOK, &own)
+	if len(own.Said) != 1 || own.Said[0].Path != "deployments/home/other/deployment.yaml" || own.Rollout != nil || own.Target != nil {
+		t.Errorf("%+v", own)
 	}
 }
 

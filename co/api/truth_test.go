@@ -135,7 +135,7 @@ func TestStateShownIsStateKnown(t *testing.T) {
 	})
 }
 
-// TestNodesOfAnOfflineSite checks that nobody counts them as online.
+// TestNodesOfAnOfflineSite checks that they are not counted as online.
 func TestNodesOfAnOfflineSite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -58,6 +58,7 @@ type Policy struct {
 	Rollback *bool  `json:"rollback,omitempty" doc:"return to the last healthy version; default true"`
 	// MinHealthy decides when the other fields no longer apply.
 	MinHealthy string `json:"minHealthy,omitempty" example:"2m" doc:"how long a version must be up on a node before no later failure ends it; default that of the node, 2m"`
+	AnyTime    *bool  `json:"anyTime,omitempty" doc:"carry updates out outside of the site's maintenance windows, too; default false"`
 }
 
 func (c Change) request() (intent.Request, error) {
@@ -78,7 +79,7 @@ func (c Change) request() (intent.Request, error) {
 		}
 	}
 	if p := c.Policy; p != nil {
-		req.Policy = &v1rc3.Policy{Attempts: p.Attempts, Rollback: p.Rollback}
+		req.Policy = &v1rc3.Policy{Attempts: p.Attempts, Rollback: p.Rollback, AnyTime: p.AnyTime}
 		for _, f := range []struct {
 			name, text string
 			most       time.Duration
@@ -201,7 +202,7 @@ func (a *API) application(ctx context.Context, id, version string) (*v1rc3.Appli
 
 type updateInput struct {
 	DeploymentPath
-	IfMatch string `header:"If-Match" doc:"ETag of the deployment that was read; without it the update goes on top of whatever is there"`
+	IfMatch string `header:"If-Match" doc:"ETag of the deployment that was read; without it the update applies to the present state"`
 	Body    Change
 }
 
@@ -292,7 +293,7 @@ func (a *API) earlier(ctx context.Context, t intent.Target, now *v1rc3.Deploymen
 			if to != "" {
 				return nil, "", protocol.Errorf(protocol.Conflict, "revision %.12s of %s/%s is not valid: %w", r.Commit, t.Site, t.Name, err)
 			}
-			continue // a bad file that somebody pushed
+			continue // a bad file that was pushed
 		}
 		if d.Spec.ApplicationID != now.Spec.ApplicationID {
 			if to != "" {
@@ -372,10 +373,10 @@ func (e errConcurrent) Unwrap() error { return e.error }
 // were faster.
 const writeWait = 20 * time.Second
 
-// onTop reads a deployment's file and lets write commit on top of it. Writers of this
-// API wait for each other, in turn. When somebody else, another replica or a push by
-// hand, was faster, it begins again, for up to writeWait, or, where ifMatch binds it to
-// what the caller read, says so.
+// onTop reads a deployment's file and lets write commit on top of it. Writers of this API wait for
+// each other, in turn. When another writer, a replica or a push by hand, was faster, it begins
+// again, for up to writeWait. If ifMatch binds it to what the caller read, it returns an error
+// instead.
 func (a *API) onTop(ctx context.Context, p DeploymentPath, ifMatch string, write func(t intent.Target, content []byte, commit string) error) error {
 	site, name, err := p.parse()
 	if err != nil {
@@ -438,12 +439,13 @@ func (a *API) commit(ctx context.Context, t intent.Target, d *v1rc3.Deployment, 
 		return fleet.Deployment{}, err
 	}
 	now := pending(t.Site, t.Name, d, commit)
+	now.Notes = a.notes(ctx, d)
 	out, err := a.opts.Deployments.Deployment(ctx, t.Site, t.Name)
 	if err != nil || out.Archived {
 		return now, nil //nolint:nilerr // the commit stands, and the record follows it
 	}
-	// The state is that of a change which nobody has acted on yet. What runs is what the
-	// record shows of the version before.
+	// The state is that of a change that no site has applied yet. The record shows what runs of the
+	// version before.
 	reason := now.Reason
 	now.Counts, now.Nodes, now.CreatedAt, now.Observation = out.Counts, out.Nodes, out.CreatedAt, out.Observation
 	now.Installed, now.Since, now.Reason = 0, &now.UpdatedAt, reason

@@ -311,7 +311,7 @@ func TestChangesAtOnce(t *testing.T) {
 func TestRollbackPassesOverWhatFailed(t *testing.T) {
 	t.Parallel()
 	w := site(t, options(func(o *api.Options) {
-		o.Check = func(ctx context.Context, _ string, d *v1rc3.Deployment) (protocol.Digest, error) {
+		o.Check = func(ctx context.Context, _ intent.Target, d *v1rc3.Deployment) (protocol.Digest, error) {
 			entry, _, err := compiler.Compile(ctx, d, shelf{})
 			return entry.Digest, err
 		}
@@ -432,8 +432,7 @@ func (w *world) has(kind string) bool {
 	return err == nil && len(list) > 0
 }
 
-// A file that somebody pushed by hand and that is not valid can be read around,
-// reported, and removed.
+// An invalid file that was pushed by hand can be read around, reported, and removed.
 func TestBadFileInRepo(t *testing.T) {
 	t.Parallel()
 	w := site(t)

@@ -1,4 +1,4 @@
-// Package auditapi writes into the CO's record who does what by the API, and has the routes that show it.
+// Package auditapi records the operations of the API in the CO's audit, and has the routes that show it.
 package auditapi
 
 import (
@@ -37,8 +37,8 @@ type RecorderOptions struct {
 const (
 	// writeWait bounds the writing of a row.
 	writeWait = 3 * time.Second
-	// refusalEvery and refusalBurst bound the rows about requests of one principal that are refused, strangersEvery and
-	// strangersBurst those of all who show no token that counts: anybody can make them, and rows are never removed.
+	// refusalEvery and refusalBurst bound the rows about refused requests of one principal, strangersEvery and
+	// strangersBurst those of all clients without a valid token: any client can cause them, and rows are never removed.
 	refusalEvery, refusalBurst     = 10 * time.Second, 50
 	strangersEvery, strangersBurst = 10 * time.Minute, 20
 	// mostPrincipals is how many have an allowance of their own at a time.
@@ -88,8 +88,8 @@ func (rec *Recorder) row(r *http.Request, p access.Principal, row audit.Row) aud
 	return audit.NewRow(time.Now(), row)
 }
 
-// target is the path and the query that were asked for: one path has one text, however its bytes were encoded
-// (RFC 3986, section 6.2.2.2), so that who looks for it finds it.
+// target is the requested path and query. One path has one text, however its bytes were encoded (RFC 3986,
+// section 6.2.2.2), so that a search finds it.
 func target(u *url.URL) string {
 	if u.RawPath == "" {
 		return u.RequestURI()
@@ -122,7 +122,7 @@ func (rec *Recorder) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		p, _ := access.From(r.Context()) // nobody where nobody is asked
+		p, _ := access.From(r.Context()) // empty where no token is required
 		intent := rec.row(r, p, audit.Row{Kind: audit.Intent})
 		if rec.add(r.Context(), intent) != nil && rec.o.Must {
 			problem.Write(w, http.StatusServiceUnavailable, "the audit cannot be written: nothing was done; try again")
@@ -136,14 +136,14 @@ func (rec *Recorder) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Refused records a request that was refused; p is nobody where it is not known who asked. Refusals without end have
-// fewer rows than there are refusals: the next row counts the others.
+// Refused records a refused request; p is empty where the principal is unknown. An endless series of refusals has
+// fewer rows than refusals: the next row counts the others.
 func (rec *Recorder) Refused(r *http.Request, p access.Principal, status int, why string) {
 	who := p.Name
 	if p.Subject != "" { // people choose their names
 		who = p.Issuer + "\n" + p.Subject
 	}
-	ok, leftOut := rec.allowed(who).Take()
+	ok, leftOut := rec.allowed(who).Allow()
 	if !ok {
 		return
 	}

@@ -31,7 +31,8 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// TestRefusalsArePersons has somebody who takes the name of another not use up the rows of that one.
+// TestRefusalsArePersons checks that a client with the name of another does not use up the rows of
+// that one.
 func TestRefusalsArePersons(t *testing.T) {
 	t.Parallel()
 	rows := map[string]int{}

@@ -27,7 +27,7 @@ type Options struct {
 
 // Entries are a page of operations.
 type Entries struct {
-	Items []audit.Entry `json:"items"`
+	Items []audit.Entry `json:"items"` // the newest first
 	Next  string        `json:"next,omitempty" doc:"cursor of the next page; absent on the last"`
 }
 
@@ -70,7 +70,7 @@ type routes struct {
 // Register adds the routes to h.
 func Register(h huma.API, o Options, log *slog.Logger) {
 	r := &routes{o, log}
-	huma.Get(h, "/api/v1/audit", r.list, form.Describe("access", "List who did what by the API, the newest first"))
+	huma.Get(h, "/api/v1/audit", r.list, form.Describe("access", "List the operations of the API, the newest first"))
 	huma.Get(h, "/api/v1/audit/verification", r.verify, form.Describe("access", "Verify that the audit is what was written"), func(o *huma.Operation) {
 		o.Description = "Each row of the audit carries the hash of all before it. They are computed anew, and compared with the checkpoints that this CO has signed and written into a file."
 	})

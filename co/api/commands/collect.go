@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/colonyfleet/colony/co/api/commands/logstream"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/audit"
@@ -118,7 +119,7 @@ func (r *routes) oneNode(ctx context.Context, in *NodePath) (t fleet.CommandTarg
 func (r *routes) passOn(ctx context.Context, w http.ResponseWriter, o session.Options, site protocol.SiteID) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	ended := r.untilOver(ctx, stop)
+	ended := r.untilOver(ctx, func(context.Context) error { return nil }, stop)
 	client := &download{id: o.ID, w: w, c: http.NewResponseController(w), sum: sha256.New(), over: make(chan struct{})}
 	s := &fleet.Session{ID: o.ID, Site: site, Node: o.Node}
 	o.Client, o.AnswerWait, o.Idle = client, r.o.AnswerWait, command.LimitOf(command.Diagnose)
@@ -194,7 +195,7 @@ func (d *download) Send(r *command.Record) error {
 		h.Set("Connection", "close") // it has a write deadline that no further request should meet
 		h.Set("Colony-Command", string(d.id))
 	}
-	_ = d.c.SetWriteDeadline(time.Now().Add(stall)) // where there is none the server has its own
+	_ = d.c.SetWriteDeadline(time.Now().Add(logstream.Stall)) // where there is none the server has its own
 	n, err := d.w.Write(r.Data)
 	d.bytes += int64(n)
 	_, _ = d.sum.Write(r.Data[:n]) // it never fails

@@ -29,28 +29,36 @@ import (
 
 // A Store is the record of commands.
 type Store interface {
+	// Create records a new command.
 	Create(ctx context.Context, c fleet.NewCommand) error
+	// Commands lists the commands that f selects, the newest first; next is the cursor of the next page.
 	Commands(ctx context.Context, f fleet.CommandFilter, p fleet.Page) (list []fleet.Command, next string, err error)
+	// Command returns a command, as far as it concerns sites in within.
 	Command(ctx context.Context, id command.ID, within siteset.Set) (fleet.Command, error)
+	// Results lists the results of a command that f selects; next is the cursor of the next page.
 	Results(ctx context.Context, id command.ID, f fleet.ResultFilter, p fleet.Page) (list []fleet.CommandResult, next string, err error)
-	Withdraw(ctx context.Context, id command.ID, within siteset.Set) (sites []protocol.SiteID, err error)
+	// Cancel cancels a command at the sites in within, and returns the sites that have it.
+	Cancel(ctx context.Context, id command.ID, within siteset.Set) (sites []protocol.SiteID, err error)
 	// Away returns those of some nodes that are not online, with since when; zero: it is not known.
 	Away(ctx context.Context, site protocol.SiteID, nodes []protocol.NodeID) (map[protocol.NodeID]time.Time, error)
 }
 
 // A Fleet has what commands are about.
 type Fleet interface {
+	// Site returns one site.
 	Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error)
+	// Node returns one node.
 	Node(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (fleet.Node, error)
+	// Deployment returns one deployment with its nodes.
 	Deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error)
 }
 
 // A Reader gets what nodes send live for a command.
 type Reader interface {
-	// C delivers a value when there may be something to take, Take the frame that has waited longest.
+	// C delivers a value when there may be something to read, Next the frame that has waited longest.
 	C() <-chan struct{}
-	Take() (f command.Frame, ok bool)
-	// Keep lets the nodes send until ctx ends, Close says that nobody reads any more.
+	Next() (f command.Frame, ok bool)
+	// Keep lets the nodes send until ctx ends. Close says that the output is not read any more.
 	Keep(ctx context.Context)
 	Close(ctx context.Context)
 }
@@ -73,13 +81,13 @@ type Options struct {
 
 // Commands are a page of commands.
 type Commands struct {
-	Items []fleet.Command `json:"items"`
+	Items []fleet.Command `json:"items"` // the newest first
 	Next  string          `json:"next,omitempty" doc:"cursor of the next page; absent on the last"`
 }
 
 // Results are a page of results.
 type Results struct {
-	Items []fleet.CommandResult `json:"items"`
+	Items []fleet.CommandResult `json:"items"` // by site and node
 	Next  string                `json:"next,omitempty" doc:"cursor of the next page; absent on the last"`
 }
 
@@ -151,11 +159,11 @@ func Register(h huma.API, o Options, over func() <-chan struct{}, log *slog.Logg
 	huma.Get(h, "/api/v1/commands", r.list, form.Describe("commands", "List commands, the newest first"))
 	huma.Post(h, "/api/v1/commands", r.create, form.Describe("commands", "Have nodes carry out a command"), conflict, func(op *huma.Operation) {
 		op.DefaultStatus = http.StatusCreated
-		op.Description = "A command is carried out at most once on each node that is meant, and not after its deadline. The answer comes once it is recorded; what becomes of it is in its results. Logs are read at a deployment."
+		op.Description = "A command is carried out at most once on each node that is meant, and not after its deadline. The answer comes once it is recorded; its results say how it ended. Logs are read at a deployment."
 	})
 	huma.Get(h, one, r.get, form.Describe("commands", "Show a command and its sites"))
 	huma.Get(h, one+"/results", r.results, form.Describe("commands", "List what became of a command on each node"))
-	huma.Delete(h, one, r.withdraw, form.Describe("commands", "Take a command back: what has not begun does not begin"), conflict, func(op *huma.Operation) { op.DefaultStatus = http.StatusOK })
+	huma.Delete(h, one, r.cancel, form.Describe("commands", "Cancel a command: what has not begun does not begin"), conflict, func(op *huma.Operation) { op.DefaultStatus = http.StatusOK })
 	r.registerLogs(h)
 	r.registerSessions(h)
 	r.registerCollect(h)
@@ -227,7 +235,7 @@ func (r *routes) asked(ctx context.Context, in *createInput) (c fleet.NewCommand
 	return c, nil
 }
 
-// newCommand returns a command of whoever asks, without targets.
+// newCommand returns a command of the request's principal, without targets.
 func newCommand(ctx context.Context, kind command.Kind, args any, life time.Duration) (c fleet.NewCommand, err error) {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // it never fails
@@ -391,11 +399,11 @@ func (r *routes) results(ctx context.Context, in *resultsInput) (*form.Reply[Res
 	return &form.Reply[Results]{Body: Results{form.NotNil(list), next}}, nil
 }
 
-func (r *routes) withdraw(ctx context.Context, in *IDPath) (*form.Reply[fleet.Command], error) {
+func (r *routes) cancel(ctx context.Context, in *IDPath) (*form.Reply[fleet.Command], error) {
 	id, err := in.parse()
 	var c fleet.Command
 	if err == nil {
-		c, err = r.takeBack(ctx, id)
+		c, err = r.cancelAt(ctx, id)
 	}
 	if err != nil {
 		return nil, r.fail(ctx, err)
@@ -403,16 +411,16 @@ func (r *routes) withdraw(ctx context.Context, in *IDPath) (*form.Reply[fleet.Co
 	return &form.Reply[fleet.Command]{Body: c}, nil
 }
 
-func (r *routes) takeBack(ctx context.Context, id command.ID) (fleet.Command, error) {
+func (r *routes) cancelAt(ctx context.Context, id command.ID) (fleet.Command, error) {
 	sites := access.SitesOf(ctx)
 	if c, err := r.o.Store.Command(ctx, id, sites); err != nil {
 		return c, err
 	}
-	changed, err := r.o.Store.Withdraw(ctx, id, sites)
+	changed, err := r.o.Store.Cancel(ctx, id, sites)
 	if err != nil {
 		return fleet.Command{}, err
 	}
-	audit.Note(ctx, fmt.Sprintf("command %s taken back at %d sites", id, len(changed)))
+	audit.Note(ctx, fmt.Sprintf("command %s cancelled at %d sites", id, len(changed)))
 	for _, site := range changed {
 		r.o.Changed(site)
 	}

@@ -26,11 +26,14 @@ import (
 )
 
 const (
-	// defaultIdle is how long nothing may be typed or shown, where nobody says it, and mostIdle the longest that may be asked for.
+	// defaultIdle is how long a session may be idle, without input or output, if the request does not say it. mostIdle is the
+	// longest that may be asked for.
 	defaultIdle = 15 * time.Minute
 	mostIdle    = 24 * time.Hour
 	// endWrite bounds what is done once a session has ended.
 	endWrite = 5 * time.Second
+	// allowedEvery is how often it is looked whether a session is still allowed.
+	allowedEvery = 5 * time.Second
 )
 
 type execInput struct {
@@ -163,7 +166,7 @@ func (r *routes) opening(ctx context.Context, o *opening, a asked) error {
 	if err != nil {
 		return err
 	}
-	c.Args = a.subject // who may see commands may not see what was run
+	c.Args = a.subject // a principal that may see commands may not see the command line
 	target := fleet.CommandTarget{Site: site, Nodes: node}
 	if err := check(c, target); err != nil {
 		return err
@@ -216,7 +219,7 @@ func (r *routes) attend(ctx context.Context, o *opening, client *socket.Socket, 
 		return fleet.SessionEnd{Reason: fleet.SessionRefused, Message: problem.Answer(ctx, r.log, err).Error()}
 	}
 	client.Control(socket.Control{Type: "open", Session: s})
-	ended := r.untilOver(ctx, stop)
+	ended := r.untilOver(ctx, func(ctx context.Context) error { return r.o.Sessions.Allowed(ctx, s.Site) }, stop)
 	began := false
 	end := session.Run(ctx, session.Options{
 		ID: s.ID, Node: s.Node, Key: o.key, Way: reader, Client: client, AnswerWait: r.o.AnswerWait, Idle: o.idle,
@@ -244,16 +247,28 @@ func (r *routes) attend(ctx context.Context, o *opening, client *socket.Socket, 
 	return end
 }
 
-// untilOver has a session end with the CO, until ended is called.
-func (r *routes) untilOver(ctx context.Context, stop context.CancelCauseFunc) (ended func()) {
+// untilOver has a session end with the CO, and when it is not allowed any more, until ended is called.
+func (r *routes) untilOver(ctx context.Context, allowed func(context.Context) error, stop context.CancelCauseFunc) (ended func()) {
 	over, watched := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)
-		select {
-		case <-r.over():
-			stop(session.Because(fleet.SessionCO, "the CO stops"))
-		case <-ctx.Done():
-		case <-over:
+		look := time.NewTicker(allowedEvery)
+		defer look.Stop()
+		for {
+			select {
+			case <-look.C:
+				if err := allowed(ctx); protocol.KindOf(err) == protocol.Denied { // of another error the next look says more
+					stop(session.Because(fleet.SessionDenied, "%v", err))
+					return
+				}
+			case <-r.over():
+				stop(session.Because(fleet.SessionCO, "the CO stops"))
+				return
+			case <-ctx.Done():
+				return
+			case <-over:
+				return
+			}
 		}
 	}()
 	return func() {
@@ -262,11 +277,11 @@ func (r *routes) untilOver(ctx context.Context, stop context.CancelCauseFunc) (e
 	}
 }
 
-// giveUp takes the command of a session back whose program has not begun.
+// giveUp cancels the command of a session whose program has not begun.
 func (r *routes) giveUp(ctx context.Context, s *fleet.Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWrite)
 	defer cancel()
-	if sites, err := r.o.Store.Withdraw(ctx, s.ID, access.SitesOf(ctx)); err == nil && len(sites) > 0 {
+	if sites, err := r.o.Store.Cancel(ctx, s.ID, access.SitesOf(ctx)); err == nil && len(sites) > 0 {
 		r.o.Changed(s.Site)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/api/commands/logstream"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
@@ -79,7 +80,7 @@ func (r *routes) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse,
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		defer t.close(hc.Context())
 		_, w := humago.Unwrap(hc)
-		t.out = newWriter(w, in.events(), in.Timestamps, t.whose)
+		t.out = logstream.New(w, in.events(), in.Timestamps, t.whose)
 		if err := t.run(hc.Context()); err != nil && hc.Context().Err() == nil {
 			r.log.InfoContext(hc.Context(), "log stream ended", "command_id", string(t.id), "err", err)
 		}
@@ -113,12 +114,12 @@ type tail struct {
 	site   protocol.SiteID
 	nodes  map[protocol.NodeID]*source
 	reader Reader
-	out    *writer
+	out    *logstream.Writer
 	stop   context.CancelFunc
 	keeper sync.WaitGroup
-	open   int   // nodes that have not ended
-	away   []End // of nodes that are not asked
-	whose  Whose
+	open   int             // nodes that have not ended
+	away   []logstream.End // of nodes that are not asked
+	whose  logstream.Whose
 	// elsewhere says where else there may be lines; empty: nowhere.
 	elsewhere string
 }
@@ -164,7 +165,7 @@ func (r *routes) openTail(ctx context.Context, in *logsInput) (*tail, error) {
 	c.Targets = []fleet.CommandTarget{target}
 	t := &tail{
 		api: r, id: c.ID, site: site, nodes: map[protocol.NodeID]*source{}, open: len(nodes), away: away,
-		whose: Whose{Nodes: len(nodes)+len(away) > 1, Containers: in.Container == "" && Several(&d)},
+		whose: logstream.Whose{Nodes: len(nodes)+len(away) > 1, Containers: in.Container == "" && logstream.Several(&d)},
 	}
 	if !in.Previous {
 		t.elsewhere = fmt.Sprintf("; what containers wrote that run no more: colony logs %s/%s --previous", site, req.Deployment)
@@ -196,7 +197,7 @@ func (t *tail) close(ctx context.Context) {
 		if s.heard || s.ended {
 			continue
 		}
-		if sites, err := t.api.o.Store.Withdraw(ctx, t.id, access.SitesOf(ctx)); err == nil && len(sites) > 0 {
+		if sites, err := t.api.o.Store.Cancel(ctx, t.id, access.SitesOf(ctx)); err == nil && len(sites) > 0 {
 			t.api.o.Changed(t.site)
 		}
 		return
@@ -233,7 +234,7 @@ func nodesOf(d *fleet.Deployment) ([]protocol.NodeID, error) {
 
 // sources returns the nodes to ask for logs, and what is to be said of others. The error is of kind Unavailable where none of
 // them is online.
-func (r *routes) sources(ctx context.Context, d *fleet.Deployment, only string) (online []protocol.NodeID, away []End, err error) {
+func (r *routes) sources(ctx context.Context, d *fleet.Deployment, only string) (online []protocol.NodeID, away []logstream.End, err error) {
 	site, name := d.Site, d.Name
 	nodes, err := nodesOf(d)
 	if err != nil {
@@ -269,7 +270,7 @@ func (r *routes) sources(ctx context.Context, d *fleet.Deployment, only string) 
 			online = append(online, id)
 			continue
 		}
-		away = append(away, End{Node: id, State: string(command.Unknown), Code: command.NodeAway, Message: "the node is offline" + since(&at)})
+		away = append(away, logstream.End{Node: id, State: string(command.Unknown), Code: command.NodeAway, Message: "the node is offline" + since(&at)})
 	}
 	switch {
 	case len(online) > 0:

@@ -24,18 +24,26 @@ import (
 
 // A SessionStore is the record of sessions and of what they showed, see sessionsdb.Store.
 type SessionStore interface {
+	// Open records a new session of a carrier, with the first bytes of its recording.
 	Open(ctx context.Context, s *fleet.Session, carrier string, first []byte) error
+	// Append appends to the recording of a session.
 	Append(ctx context.Context, id command.ID, chunk []byte) error
+	// Began records the container in which the program began.
 	Began(ctx context.Context, id command.ID, component, container string) error
+	// End records the end of a session, and returns the session.
 	End(ctx context.Context, id command.ID, e fleet.SessionEnd) (fleet.Session, error)
+	// Stop asks for the end of a session, for the person by; its carrier ends it.
 	Stop(ctx context.Context, id command.ID, by string, within siteset.Set) error
 	SessionReader
 }
 
 // A SessionReader reads the record.
 type SessionReader interface {
+	// Session returns one session.
 	Session(ctx context.Context, id command.ID, within siteset.Set) (fleet.Session, error)
+	// Sessions lists the sessions that f selects, the newest first; next is the cursor of the next page.
 	Sessions(ctx context.Context, f fleet.SessionFilter, p fleet.Page) (list []fleet.Session, next string, err error)
+	// Recording returns the recording of a session from an offset on, at most about a megabyte at a time.
 	Recording(ctx context.Context, id command.ID, from int64) ([]byte, error)
 }
 
@@ -55,7 +63,7 @@ type Sessions struct {
 
 // SessionList is a page of sessions.
 type SessionList struct {
-	Items []fleet.Session `json:"items"`
+	Items []fleet.Session `json:"items"` // the newest first
 	Next  string          `json:"next,omitempty" doc:"cursor of the next page; absent on the last"`
 }
 

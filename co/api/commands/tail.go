@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/api/commands/logstream"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
@@ -173,11 +174,11 @@ func (t *tail) endedAtSite(at *fleet.CommandSite) {
 
 // run sends what comes, until each node has ended or the client leaves.
 func (t *tail) run(ctx context.Context) error {
-	if err := t.out.begin(t); err != nil {
+	if err := t.out.Begin(logstream.Begin{Command: t.id, Site: t.site, Nodes: slices.Sorted(maps.Keys(t.nodes))}); err != nil {
 		return err
 	}
 	for _, e := range t.away {
-		if err := t.out.end(e); err != nil {
+		if err := t.out.End(e); err != nil {
 			return err
 		}
 	}
@@ -196,7 +197,7 @@ func (t *tail) run(ctx context.Context) error {
 			return t.endAll("the CO stops: ask again")
 		case <-t.reader.C():
 		case <-idle.C:
-			if err := t.out.beat(); err != nil {
+			if err := t.out.Beat(); err != nil {
 				return err
 			}
 		case <-away.C:
@@ -214,20 +215,20 @@ func (t *tail) run(ctx context.Context) error {
 // drain sends the frames that wait.
 func (t *tail) drain(ctx context.Context) error {
 	for ctx.Err() == nil {
-		f, ok := t.reader.Take()
+		f, ok := t.reader.Next()
 		if !ok {
-			return t.out.flush()
+			return t.out.Flush()
 		}
 		s := t.nodes[f.Node]
 		if s == nil || s.ended {
 			continue // it was not asked
 		}
 		s.heard = true
-		if err := t.out.frame(f); err != nil {
+		if err := t.out.Frame(f); err != nil {
 			return err
 		}
 		if f.End {
-			if err := t.end(f.Node, End{Node: f.Node, State: stateOf(f), Code: f.Code, Message: f.Message}); err != nil {
+			if err := t.end(f.Node, logstream.End{Node: f.Node, State: stateOf(f), Code: f.Code, Message: f.Message}); err != nil {
 				return err
 			}
 		}
@@ -252,7 +253,7 @@ func (t *tail) settle(ctx context.Context) error {
 		if s.ended || s.result == nil || time.Now().Before(s.due) {
 			continue
 		}
-		if err := t.end(id, End{Node: id, State: string(s.result.State), Code: s.result.Code, Message: s.result.Message}); err != nil {
+		if err := t.end(id, logstream.End{Node: id, State: string(s.result.State), Code: s.result.Code, Message: s.result.Message}); err != nil {
 			return err
 		}
 	}
@@ -286,7 +287,7 @@ func (t *tail) lookAway(ctx context.Context) error {
 		if !at.IsZero() && time.Since(at) <= lease {
 			continue
 		}
-		if err := t.end(id, End{Node: id, State: string(command.Unknown), Code: command.NodeAway, Message: "the node is offline" + since(&at)}); err != nil {
+		if err := t.end(id, logstream.End{Node: id, State: string(command.Unknown), Code: command.NodeAway, Message: "the node is offline" + since(&at)}); err != nil {
 			return err
 		}
 	}
@@ -298,14 +299,14 @@ func (t *tail) endAll(why string) error {
 		if s.ended {
 			continue
 		}
-		if err := t.end(id, End{Node: id, State: string(command.Unknown), Message: why}); err != nil {
+		if err := t.end(id, logstream.End{Node: id, State: string(command.Unknown), Message: why}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *tail) end(id protocol.NodeID, e End) error {
+func (t *tail) end(id protocol.NodeID, e logstream.End) error {
 	t.nodes[id].ended = true
 	t.open--
 	switch e.Code {
@@ -314,8 +315,8 @@ func (t *tail) end(id protocol.NodeID, e End) error {
 	case command.Interrupted:
 		e.Message = "the agent ended while it sent: ask again, for what was missed with since"
 	}
-	if err := t.out.end(e); err != nil {
+	if err := t.out.End(e); err != nil {
 		return err
 	}
-	return t.out.flush()
+	return t.out.Flush()
 }

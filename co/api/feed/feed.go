@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// readAgain is the wait after a read of the database that failed.
-	readAgain = time.Second
+	// retryDelay is the wait after a read of the database that failed.
+	retryDelay = time.Second
 	// followerEvents and followerBytes bound what waits for one stream. A stream that
 	// is further behind reads from the database.
 	followerEvents = 1000
@@ -101,8 +101,8 @@ func (f *Feed) Run(ctx context.Context, changed <-chan int64) {
 // Over is closed when Run has ended.
 func (f *Feed) Over() <-chan struct{} { return f.over }
 
-// advance hands out what there is up to an event. The first time, and while nobody
-// follows, it only notes where to begin.
+// advance hands out the events up to an id. The first time, and while no stream follows, it only
+// notes where to begin.
 func (f *Feed) advance(ctx context.Context, upto int64) {
 	head := f.begin(upto)
 	for head < upto && ctx.Err() == nil {
@@ -110,7 +110,7 @@ func (f *Feed) advance(ctx context.Context, upto int64) {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			f.log.WarnContext(ctx, "event streams stand still, trying again", "after", head, "err", err)
-			_ = retry.Sleep(ctx, readAgain) // an error is the end of ctx
+			_ = retry.Sleep(ctx, retryDelay) // an error is the end of ctx
 		case err == nil && len(events) == 0:
 			return // they were removed meanwhile
 		case err == nil:
@@ -120,8 +120,8 @@ func (f *Feed) advance(ctx context.Context, upto int64) {
 	}
 }
 
-// begin returns the id after which to read: upto where nobody follows, as a stream that
-// comes begins with the database.
+// begin returns the id after which to read: upto where no stream follows, as a new stream begins
+// with the database.
 func (f *Feed) begin(upto int64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -196,9 +196,9 @@ func (f *Feed) leave(fo *follower) {
 	}
 }
 
-// take returns what a stream is to send next, and the id up to which that is all. For
+// next returns what a stream is to send next, and the id up to which that is all. For
 // one that is behind, this is in the database up to that id; what follows is queued.
-func (f *Feed) take(fo *follower) (list []*frame, head int64, lagging bool) {
+func (f *Feed) next(fo *follower) (list []*frame, head int64, lagging bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list, lagging = fo.queue, fo.lagging

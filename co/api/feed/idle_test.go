@@ -9,7 +9,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 )
 
-// unread is a store that nobody may ask.
+// unread is a store that must not be called.
 type unread struct{ t *testing.T }
 
 func (u unread) Feed(_ context.Context, f fleet.EventFilter) ([]fleet.Event, error) {

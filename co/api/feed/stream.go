@@ -17,7 +17,7 @@ const (
 	// Beat is how often an idle stream sends a comment, so that proxies keep it open and a
 	// client that went away is noticed.
 	Beat = 15 * time.Second
-	// writeTimeout bounds one write to a client: who does not read is disconnected.
+	// writeTimeout bounds one write to a client: a client that does not read is disconnected.
 	writeTimeout = 10 * time.Second
 	// chunk is how many bytes of events go into one write, at least, where there are more.
 	chunk = 64 << 10
@@ -40,7 +40,7 @@ func (f *Feed) Serve(ctx context.Context, filter fleet.EventFilter, out *Stream)
 	fo := f.follow(filter)
 	defer f.leave(fo)
 	s := &following{feed: f, to: out, fo: fo, after: filter.After}
-	beat, retryTicker := time.NewTicker(Beat), time.NewTicker(readAgain)
+	beat, retryTicker := time.NewTicker(Beat), time.NewTicker(retryDelay)
 	defer beat.Stop()
 	defer retryTicker.Stop()
 	for {
@@ -79,7 +79,7 @@ func (f *Feed) Serve(ctx context.Context, filter fleet.EventFilter, out *Stream)
 
 // send sends what there is.
 func (s *following) send(ctx context.Context) error {
-	list, head, lagging := s.feed.take(s.fo)
+	list, head, lagging := s.feed.next(s.fo)
 	if lagging {
 		if err := s.catchUp(ctx); err != nil {
 			return err

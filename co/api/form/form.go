@@ -59,7 +59,7 @@ type Tagged[T any] struct {
 
 // A List is one page.
 type List[T any] struct {
-	Items []T    `json:"items"`
+	Items []T    `json:"items"` // of this page, in the order of the list
 	Next  string `json:"next,omitempty" doc:"cursor of the next page; absent on the last. A page may hold fewer items than its limit though there is a next one"`
 	// Total is set where it was asked for.
 	Total        *int `json:"total,omitempty" doc:"number of items on all pages; only where it was asked for"`

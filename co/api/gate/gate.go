@@ -34,6 +34,7 @@ type Store interface {
 	TokensByID(ctx context.Context, ids []string) ([]access.Token, error)
 	// TokensOfOtherKeys returns how many tokens count that another key signed.
 	TokensOfOtherKeys(ctx context.Context, key string) (int, error)
+	// AddToken records a new token.
 	AddToken(ctx context.Context, t access.Token) error
 	// RevokeToken ends a token; NotFound where there is none.
 	RevokeToken(ctx context.Context, id string) error
@@ -45,8 +46,9 @@ type Store interface {
 type Signer interface {
 	// KeyID names the key.
 	KeyID() string
+	// Text returns the text of a token, which its owner presents.
 	Text(t access.Token) (string, error)
-	// Read returns the id of a token that was signed here and has not ended. The error may be shown to whoever sent it.
+	// Read returns the id of a token that was signed here and has not ended. The error may be shown to the client.
 	Read(text string) (id string, err error)
 }
 
@@ -64,13 +66,13 @@ type Options struct {
 }
 
 const (
-	// readAgain is how often the tokens that are shown are read again: one that another replica revokes counts as long.
-	readAgain = 2 * time.Second
+	// rereadInterval is how often the tokens that are shown are read again: one that another replica revokes counts as long.
+	rereadInterval = 2 * time.Second
 	// writeUses is how often the record learns which tokens were used.
 	writeUses = time.Minute
 	// storeWait bounds one access to the record.
 	storeWait = 5 * time.Second
-	// forgetAfter is how long a token stays in memory that nobody shows.
+	// forgetAfter is how long an unused token stays in memory.
 	forgetAfter = 10 * time.Minute
 	// mostKnown bounds the tokens in memory that are not in use, and the texts whose signatures were checked.
 	mostKnown = 4096
@@ -84,7 +86,7 @@ const (
 type Gate struct {
 	o       Options
 	refused *prometheus.CounterVec
-	lines   *allowance.Allowance // of refused requests of somebody unknown
+	lines   *allowance.Allowance // of refused requests of unknown clients
 	limits  *limits
 
 	reading sync.Mutex // one reads the record again at a time
@@ -121,7 +123,7 @@ func New(ctx context.Context, o Options) (*Gate, error) {
 	g := &Gate{
 		o: o, lines: allowance.New(logEvery, logBurst), tokens: map[string]*held{}, known: map[[sha256.Size]byte]string{}, persons: map[*request]bool{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "colony_co_requests_refused_total", Help: "Requests to the HTTP API of somebody who may not make them, by status: 401 who does not say who it is, 403 who may not.",
+			Name: "colony_co_requests_refused_total", Help: "Requests to the HTTP API that were refused, by status: 401 without a valid token, 403 without the permission.",
 		}, []string{"status"}),
 	}
 	o.Registerer.MustRegister(g.refused)
@@ -140,7 +142,7 @@ func New(ctx context.Context, o Options) (*Gate, error) {
 
 // Run follows the record until ctx ends. While the record cannot be read, what is known counts.
 func (g *Gate) Run(ctx context.Context) {
-	tick := time.NewTicker(readAgain)
+	tick := time.NewTicker(rereadInterval)
 	defer tick.Stop()
 	away, wrote := false, time.Now()
 	for {
@@ -248,7 +250,7 @@ func (g *Gate) Revoke(ctx context.Context, id string) error {
 		return err
 	}
 	g.mu.Lock()
-	g.keep(id, access.Token{}) // so that it is read again, and who reads it just now does not keep what it was
+	g.keep(id, access.Token{}) // so that it is read again, and a concurrent reader does not store its old state
 	g.mu.Unlock()
 	return g.read(ctx)
 }
@@ -352,7 +354,7 @@ type Rules struct {
 	Limited func(r *http.Request) bool
 	// Basic says whether a request may show the token as a password (RFC 7617), as clients of registries do.
 	Basic func(r *http.Request) bool
-	// Refused is called with each request that is refused, and why; p is nobody where it is not known who asked.
+	// Refused is called with each refused request, and why; p is empty where the principal is unknown.
 	Refused func(r *http.Request, p access.Principal, status int, why string)
 }
 
@@ -384,8 +386,8 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 		}
 		shown, err := g.Authenticate(r.Context(), text)
 		if err != nil {
-			// A token that counted until it ended is no guess: whoever goes on with it, as a program that was forgotten, does not keep others of
-			// the same address out.
+			// A token that was valid until it ended is no guess: a client that goes on using it, such as a forgotten program, does not keep
+			// others of the same address out.
 			if protocol.KindOf(err) == protocol.Denied && !errors.Is(err, owntoken.ErrExpired) {
 				g.limits.failures.Take(from, time.Now())
 			}
@@ -397,7 +399,7 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 			return
 		}
 		if !g.limits.open.Enter(whose) {
-			g.limits.refuse(w, r, "open", fmt.Sprintf("%d requests of %s are under way, which is the limit: end streams that nobody reads, or set access.limits.open", g.o.Limits.Open, shown.Name))
+			g.limits.refuse(w, r, "open", fmt.Sprintf("%d requests of %s are under way, which is the limit: end streams that are not read, or set access.limits.open", g.o.Limits.Open, shown.Name))
 			return
 		}
 		defer g.limits.open.Leave(whose)
@@ -443,9 +445,10 @@ func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, basic bool, err er
 	return err.Error()
 }
 
-// logStranger logs a request of somebody unknown. Strangers cannot fill the log: what it leaves out, a later line counts.
+// logStranger logs a request of an unknown client. Such clients cannot fill the log: a later line counts what it leaves
+// out.
 func (g *Gate) logStranger(r *http.Request, err error) {
-	ok, leftOut := g.lines.Take()
+	ok, leftOut := g.lines.Allow()
 	if !ok {
 		return
 	}

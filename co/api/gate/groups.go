@@ -30,7 +30,7 @@ func (g *Gate) siteGroups() map[string][]string {
 func (g *Gate) readGroups(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
-	g.reading.Lock() // so that nobody overwrites what was read later
+	g.reading.Lock() // so that no other reading, which may be older, replaces this one
 	defer g.reading.Unlock()
 	list, err := g.o.Groups.SiteGroups(ctx)
 	if err != nil {

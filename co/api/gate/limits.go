@@ -54,13 +54,14 @@ func (l *limits) over(w http.ResponseWriter, r *http.Request, name string, wait 
 // refuse answers a request that is beyond a limit.
 func (l *limits) refuse(w http.ResponseWriter, r *http.Request, name, why string) {
 	l.refused.WithLabelValues(name).Inc()
-	if ok, leftOut := l.lines.Take(); ok {
+	if ok, leftOut := l.lines.Allow(); ok {
 		l.log.WarnContext(r.Context(), "request refused: too many", "limit", "access.limits."+name, "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr, "left_out_before", leftOut)
 	}
 	problem.Write(w, http.StatusTooManyRequests, why)
 }
 
-// limitedBy names a principal to its limit, whatever token it shows.
+// limitedBy returns the name under which a principal is limited. It is the same for all tokens of a
+// person.
 func limitedBy(p access.Principal) string {
 	if p.Issuer != "" {
 		return p.Issuer + " " + p.Subject

@@ -8,8 +8,8 @@ import (
 
 // A Provider vouches for people, as an OpenID provider does.
 type Provider interface {
-	// Verify returns whose token a text is; who may do nothing has no role. It returns false where the text does not say that
-	// it is a token of the provider. The error is of kind Denied or Unavailable, and may be shown to whoever sent the text.
+	// Verify returns the person of a token; one that may do nothing has no role. It returns false where the text does not
+	// claim to be a token of the provider. The error is of kind Denied or Unavailable, and may be shown to the client.
 	Verify(ctx context.Context, text string) (p access.Principal, theirs bool, err error)
 	// Knows reports whether Verify has accepted a text before.
 	Knows(text string) bool

@@ -15,7 +15,7 @@ type List[T any] func(ctx context.Context, limit int) (list []T, total int, err 
 
 // A Page is an answer with the first items of a List.
 type Page[T any] struct {
-	Items []T `json:"items"`
+	Items []T `json:"items"` // the first ones
 	Total int `json:"total" doc:"of which items has the first"`
 }
 

@@ -46,7 +46,7 @@ type Options struct {
 type JoinToken struct {
 	Site    protocol.SiteID `json:"site"`
 	Token   string          `json:"token" doc:"id.secret.fingerprint, for the file that identity.tokenFile names; it is kept nowhere"`
-	Expires time.Time       `json:"expires"`
+	Expires time.Time       `json:"expires"` // when it stops to admit machines
 	Uses    int             `json:"uses" doc:"how many machines may enrol with it"`
 }
 

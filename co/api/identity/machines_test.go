@@ -61,7 +61,7 @@ func TestRevoke(t *testing.T) {
 	for _, c := range []struct {
 		path   string
 		status int
-		want   identity.Name // the zero value: nobody is revoked
+		want   identity.Name // the zero value: no machine is revoked
 		says   string
 	}{
 		{"/api/v1/sites/plant1/revoke", http.StatusOK, identity.OfLO("plant1"), `"until":"2027-01-02T03:04:05Z"`},

@@ -49,7 +49,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestDecide approves and rejects keys, with who asks and what the audit says of it, and refuses what is no key or names no node.
+// TestDecide approves and rejects keys, with the person that asks and its row in the audit, and refuses what is no key or names
+// no node.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	var got fleet.Decision

@@ -26,20 +26,20 @@ type Registry interface {
 	Entries(ctx context.Context, repository string) ([]graph.Entry, error)
 	// Find returns what goes with a tag or a digest of a repository.
 	Find(repository, ref string) (graph.Removal, error)
-	// Remove removes a tag, or a digest with all its tags, unless somebody needs it.
+	// Remove removes a tag, or a digest with all its tags, unless it is in use.
 	Remove(ctx context.Context, repository, ref string) (graph.Removal, error)
 }
 
 // Options are what the routes work with. All are needed.
 type Options struct {
 	Registry Registry
-	// Uses returns who needs what a removal takes away.
+	// Uses returns the users of what a removal takes away.
 	Uses func(ctx context.Context, r graph.Removal) ([]fleet.ImageUse, error)
 }
 
 // An Image is what the registry holds under one of its names.
 type Image struct {
-	Repository string          `json:"repository"`
+	Repository string          `json:"repository"` // its name in the registry
 	Tag        string          `json:"tag,omitempty" doc:"absent: only its digest names it"`
 	Digest     protocol.Digest `json:"digest"`
 	Kind       string          `json:"kind,omitempty" doc:"the artifactType of its manifest, or else the media type; absent where the manifest cannot be read"`
@@ -49,13 +49,13 @@ type Image struct {
 
 // Images are a page of what the registry holds.
 type Images struct {
-	Items []Image `json:"items"`
+	Items []Image `json:"items"` // by name
 	Next  string  `json:"next,omitempty" doc:"cursor of the next page; absent on the last"`
 }
 
-// Uses say who needs an image.
+// Uses list the users of an image.
 type Uses struct {
-	Image     string            `json:"image"`
+	Image     string            `json:"image"` // the reference that was asked for
 	Tags      []string          `json:"tags" doc:"what would go with it"`
 	Manifests []protocol.Digest `json:"manifests" doc:"what would have no name then, and be collected; empty where another tag or an index names it"`
 	Uses      []fleet.ImageUse  `json:"uses"`
@@ -63,8 +63,8 @@ type Uses struct {
 
 // A Removal says what was removed.
 type Removal struct {
-	Image     string            `json:"image"`
-	Tags      []string          `json:"tags"`
+	Image     string            `json:"image"` // the reference that was asked for
+	Tags      []string          `json:"tags"`  // that were removed with it
 	Manifests []protocol.Digest `json:"manifests" doc:"what has no name any more, and is collected a day later"`
 }
 
@@ -77,11 +77,11 @@ type routes struct {
 func Register(h huma.API, o Options, log *slog.Logger) {
 	r := &routes{o, log}
 	huma.Get(h, "/api/v1/images", r.list, form.Describe("apps", "List the images, archives and packages of the CO's registry"))
-	huma.Get(h, "/api/v1/images/uses", r.uses, form.Describe("apps", "Show who needs an image of the CO's registry"), conflict)
+	huma.Get(h, "/api/v1/images/uses", r.uses, form.Describe("apps", "Show the users of an image of the CO's registry"), conflict)
 	huma.Delete(h, "/api/v1/images", r.remove, form.Describe("apps", "Remove an image, archive or package from the CO's registry"), conflict, func(o *huma.Operation) {
 		o.DefaultStatus = http.StatusOK
 		o.Description = "A tag is removed, or a digest with all its tags. What a deployment is to run, a node has, a file of the deployments repo names, or a version in the " +
-			"catalog names is refused. What has no name then can be pulled by its digest for one day more, and is collected after it, if nobody needs it then."
+			"catalog names is refused. What has no name then can be pulled by its digest for one day more, and is collected after that, unless it is in use then."
 	})
 }
 

@@ -1,5 +1,5 @@
-// Package policy says of each request to the CO's HTTP which operation it is, what it needs, and whether the audit has
-// it, whichever handler serves it: the API, the registry, or the list of the broker's clients.
+// Package policy says of each request to the CO's HTTP which operation it is, which permission it needs, and whether
+// the audit records it. It covers all handlers: the API, the registry, and the list of the broker's clients.
 package policy
 
 import (
@@ -38,8 +38,8 @@ func (p Policy) Needs(r *http.Request) access.Need {
 	return access.NeedOf(p.Sites.Needs(route), route, r.URL)
 }
 
-// Limited reports whether a request counts for the limit of its address: what needs somebody does, and to ask how to sign
-// in. What a load balancer asks, and what sites fetch without a token, does not.
+// Limited reports whether a request counts for the limit of its address: it does if its operation needs a permission, or
+// asks how to sign in. Requests of load balancers, and of sites that fetch without a token, do not count.
 func (p Policy) Limited(r *http.Request) bool {
 	return p.Needs(r).Permission != access.Open || !p.Registry(r) && p.Route(r) == access.HowToSignIn
 }

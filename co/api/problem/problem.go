@@ -28,7 +28,7 @@ var statusOf = map[protocol.Kind]int{
 	protocol.Internal:    http.StatusInternalServerError,
 }
 
-// statusClientClosed is the answer that nobody reads any more.
+// statusClientClosed is the status for a client that has left: it does not read the answer.
 const statusClientClosed = 499
 
 // invalidInput is the detail of an answer whose errors say where the input is wrong.
@@ -72,9 +72,9 @@ type invalidDetails []error
 // Error returns the faults, one to a line.
 func (d invalidDetails) Error() string { return errors.Join(d...).Error() }
 
-// OfSiteFile says where in the request's body the faults of a site's file are; document
-// reports whether the body has the file as it is, and not its rules. Other errors stay as
-// they are.
+// OfSiteFile says where in the request's body the faults of a site's file are. document reports
+// that the body has the file as it is, or that the faulty part is in the stored file already;
+// otherwise the body has rules or maintenance windows. Other errors stay as they are.
 func OfSiteFile(err error, document bool) error {
 	problems, ok := errors.AsType[v1rc3.Problems](err)
 	if !ok {
@@ -86,7 +86,8 @@ func OfSiteFile(err error, document bool) error {
 			out[i] = &huma.ErrorDetail{Location: "body.document", Message: p.String()}
 			continue
 		}
-		out[i] = &huma.ErrorDetail{Location: "body." + strings.TrimPrefix(p.Path, "spec.data."), Message: p.Message}
+		path := strings.TrimPrefix(strings.TrimPrefix(p.Path, "spec.data."), "spec.maintenance.")
+		out[i] = &huma.ErrorDetail{Location: "body." + path, Message: p.Message}
 	}
 	return out
 }

@@ -19,6 +19,7 @@ import (
 type Store interface {
 	// Proposals lists proposals without effects, the newest first; an empty state lists all.
 	Proposals(ctx context.Context, state proposal.State, p fleet.Page) ([]proposal.Proposal, string, error)
+	// Proposal returns one proposal with its effects.
 	Proposal(ctx context.Context, id string) (proposal.Proposal, error)
 	// Confirm and Withdraw decide on an open proposal. One that is decided the same way
 	// already stays so, one that is closed otherwise is a Conflict.
@@ -66,7 +67,7 @@ func (r *routes) get(ctx context.Context, in *ProposalPath) (*form.Reply[proposa
 	return r.answer(ctx, p, err)
 }
 
-// A Decision says who decides on a proposal.
+// A Decision names the person that decides on a proposal.
 type Decision struct {
 	By string `json:"by,omitempty" maxLength:"200" doc:"who decides, for the record; it is not verified, and not used where the CO wants tokens: there it is the name of the token"`
 }
@@ -76,7 +77,8 @@ type decisionInput struct {
 	Body *Decision
 }
 
-// by returns who decides: whose token it is, or where none is wanted, who the body says.
+// by returns the person that decides: the name of the token, or where none is required, the name in
+// the body.
 func (in *decisionInput) by(ctx context.Context) string {
 	if p, ok := access.From(ctx); ok {
 		return p.Name

@@ -21,41 +21,76 @@ import (
 	"github.com/colonyfleet/colony/co/rollout"
 	"github.com/colonyfleet/colony/co/rollout/fleetfile"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 // A Store is the record of rollouts. Errors are of the protocol's kinds.
 type Store interface {
+	// Latest returns the latest rollout of each fleet deployment.
 	Latest(ctx context.Context) ([]rollout.Rollout, error)
+	// Rollout returns the latest rollout of a fleet deployment.
 	Rollout(ctx context.Context, name protocol.DeploymentName) (rollout.Rollout, error)
+	// Rollouts lists the rollouts of a fleet deployment, the newest first; the text is the cursor of the next page.
 	Rollouts(ctx context.Context, name protocol.DeploymentName, p fleet.Page) ([]rollout.Rollout, string, error)
+	// Sites lists the sites of a fleet deployment, those in state alone if it is set; the text is the cursor of the next page.
 	Sites(ctx context.Context, name protocol.DeploymentName, state rollout.SiteState, p fleet.Page) ([]rollout.Member, string, error)
+	// Member returns where a site stands in a fleet deployment, nil where it is no part of it.
+	Member(ctx context.Context, name protocol.DeploymentName, site protocol.SiteID) (*rollout.Member, error)
+	// Act carries out an action on the latest rollout, for the person by, unless it changed since seen.
 	Act(ctx context.Context, name protocol.DeploymentName, a rollout.Action, seen rollout.Seen, by string) (rollout.Rollout, error)
 	Revisions
 }
 
-// Revisions are what the record has of revisions and of who has them.
+// Revisions are the record of revisions and of the sites that have them.
 type Revisions interface {
 	// Claims reports whether a site has, or is to have, a fleet deployment of a name.
 	Claims(ctx context.Context, name protocol.DeploymentName, site protocol.SiteID) (bool, error)
 	// Earlier returns the last complete revision that runs something else than the current one; 0: there is none.
 	Earlier(ctx context.Context, name protocol.DeploymentName) (revision int64, err error)
+	// Source returns the files of a revision, and its commit.
 	Source(ctx context.Context, name protocol.DeploymentName, revision int64) (source []byte, commit string, err error)
 }
 
 // Options are what the routes need. All are required.
 type Options struct {
 	Store Store
-	// Read returns the files of the head of the deployments repo, and the last commit that changed each.
-	Read func(ctx context.Context) (files map[string][]byte, commits map[string]string, err error)
+	// Read returns the head of the deployments repo.
+	Read func(ctx context.Context) (Head, error)
 	// Sync asks the remote for what others committed, after which Read has it.
 	Sync func(ctx context.Context) (head string, err error)
 	// Commit changes files by one commit; nil content removes one. Where a path has another last commit than expect says it
 	// is a Conflict.
 	Commit func(ctx context.Context, files map[string][]byte, expect map[string]string, message string) error
+	// Staged returns a version of an application in the catalog with its stage alone.
+	Staged func(ctx context.Context, app, version string) (fleet.AppVersion, error)
 	// Plan says what files would do.
 	Plan func(ctx context.Context, name protocol.DeploymentName, f fleetfile.Files) (rollout.Outline, error)
 	// Changed is called after a commit.
 	Changed func()
+	// Groups returns the groups of sites by name.
+	Groups func(ctx context.Context) (map[string]siteset.Set, error)
+	// Sites is the record of what sites have.
+	Sites SiteStore
+}
+
+// A SiteStore is the record of what sites have. Errors are of the protocol's kinds.
+type SiteStore interface {
+	// Site returns one site, and SitesLike lists sites.
+	Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error)
+	SitesLike(ctx context.Context, f fleet.SiteFilter, p fleet.Page) ([]fleet.Site, string, error)
+	// Deployment returns one deployment with its nodes, and Deployments lists deployments.
+	Deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error)
+	Deployments(ctx context.Context, f fleet.DeploymentFilter, p fleet.Page) ([]fleet.Deployment, string, error)
+	// Nodes lists nodes.
+	Nodes(ctx context.Context, f fleet.NodeFilter, p fleet.Page) ([]fleet.Node, string, error)
+}
+
+// A Head is that of the deployments repo.
+type Head struct {
+	Commit string
+	Files  map[string][]byte // by path
+	// Commits are the last commits that changed each.
+	Commits map[string]string
 }
 
 type routes struct {
@@ -70,13 +105,14 @@ func Register(h huma.API, o Options, log *slog.Logger) {
 	conflicts := func(o *huma.Operation) { o.Errors = append(o.Errors, http.StatusConflict) }
 	huma.Get(h, "/api/v1/fleet-deployments", r.list, form.Describe("rollouts", "List fleet deployments: one application for many sites"))
 	huma.Get(h, one, r.get, form.Describe("rollouts", "Show a fleet deployment"))
-	huma.Put(h, one, r.put, form.Describe("rollouts", "Make a fleet deployment, or change it: a rollout begins"), form.Guarded)
+	huma.Put(h, one, r.put, form.Describe("rollouts", "Make a fleet deployment, or change it: a rollout begins"), form.Guarded, conflicts)
 	huma.Delete(h, one, r.remove, form.Describe("rollouts", "Remove a fleet deployment from all sites"), form.Guarded)
 	huma.Post(h, one+"/plan", r.plan, form.Describe("rollouts", "Say what a fleet deployment would do at which sites, without doing it"))
 	huma.Post(h, one+"/revert", r.revert, form.Describe("rollouts", "Return to an earlier revision, by a commit: where a site ran it, it does so at once"), conflicts)
 	huma.Get(h, "/api/v1/rollouts", r.rollouts, form.Describe("rollouts", "List rollouts, the newest first"))
 	huma.Get(h, one+"/rollout", r.rollout, form.Describe("rollouts", "Show the rollout of a fleet deployment"))
 	huma.Get(h, one+"/rollout/sites", r.sites, form.Describe("rollouts", "List the sites of a rollout"))
+	huma.Get(h, "/api/v1/deployments/{site}/{name}/explain", r.explain, form.Describe("deployments", "Say why a deployment is at a site, or is not, and what comes next"))
 	for _, a := range []struct {
 		action  rollout.Action
 		summary string
@@ -118,8 +154,8 @@ type FleetDeployment struct {
 // A FleetSummary is a fleet deployment in a list.
 type FleetSummary struct {
 	Name       protocol.DeploymentName `json:"name"`
-	App        string                  `json:"app,omitempty"`
-	AppVersion string                  `json:"appVersion,omitempty"`
+	App        string                  `json:"app,omitempty"`        // id of its application; absent: its file has a fault
+	AppVersion string                  `json:"appVersion,omitempty"` // likewise
 	Commit     string                  `json:"commit,omitempty" doc:"the last one that changed its file; absent: it has no file any more, and is being removed"`
 	Problem    string                  `json:"problem,omitempty" doc:"why its file cannot be read"`
 	Rollout    *rollout.Rollout        `json:"rollout,omitempty" doc:"the latest; absent: none has begun yet"`
@@ -131,7 +167,7 @@ type FleetSummaries struct {
 }
 
 func (r *routes) list(ctx context.Context, _ *struct{}) (*form.Reply[FleetSummaries], error) {
-	files, commits, err := r.o.Read(ctx)
+	head, err := r.o.Read(ctx)
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, err)
 	}
@@ -140,14 +176,14 @@ func (r *routes) list(ctx context.Context, _ *struct{}) (*form.Reply[FleetSummar
 		return nil, problem.Answer(ctx, r.log, err)
 	}
 	found := map[protocol.DeploymentName]*FleetSummary{}
-	for p := range files {
+	for p := range head.Files {
 		name, site, ok := fleetfile.Of(p)
 		if !ok || site != "" {
 			continue
 		}
 		if parsed, err := protocol.ParseDeploymentName(name); err == nil {
-			s := &FleetSummary{Name: parsed, Commit: commits[p]}
-			if f, err := fleetfile.Parse(parsed, files[p]); err != nil {
+			s := &FleetSummary{Name: parsed, Commit: head.Commits[p]}
+			if f, err := fleetfile.Parse(parsed, head.Files[p]); err != nil {
 				s.Problem = err.Error()
 			} else {
 				s.App, s.AppVersion = f.Application.ID, f.Application.Version
@@ -173,6 +209,7 @@ func (r *routes) list(ctx context.Context, _ *struct{}) (*form.Reply[FleetSummar
 
 // stored is a fleet deployment as the deployments repo has it.
 type stored struct {
+	head       string
 	file       *fleetfile.File
 	files      map[string][]byte // its own, by path
 	commits    map[string]string
@@ -181,12 +218,12 @@ type stored struct {
 
 // read returns a fleet deployment; file is nil where there is none.
 func (r *routes) read(ctx context.Context, name protocol.DeploymentName) (s stored, err error) {
-	files, commits, err := r.o.Read(ctx)
+	head, err := r.o.Read(ctx)
 	if err != nil {
 		return s, err
 	}
-	s = stored{files: map[string][]byte{}, commits: commits}
-	for p, content := range files {
+	s = stored{head: head.Commit, files: map[string][]byte{}, commits: head.Commits}
+	for p, content := range head.Files {
 		if n, _, ok := fleetfile.Of(p); ok && n == string(name) {
 			s.files[p] = content
 		}
@@ -304,7 +341,8 @@ func (r *routes) sites(ctx context.Context, in *struct {
 	return form.Page(list, next), nil
 }
 
-// by returns who asks: whose token it is, or where none is wanted, who the request says.
+// by returns the person that asks: the name of the token, or where none is required, the name in
+// the request.
 func by(ctx context.Context, said string) string {
 	p, _ := access.From(ctx)
 	return cmp.Or(p.Name, strings.Join(strings.Fields(said), " "))

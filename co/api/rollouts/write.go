@@ -12,23 +12,26 @@ import (
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/audit"
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/rollout"
 	"github.com/colonyfleet/colony/co/rollout/fleetfile"
+	"github.com/colonyfleet/colony/co/rollout/preview"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 type putInput struct {
 	FleetPath
-	IfMatch string `header:"If-Match" doc:"ETag of the fleet deployment that was read; without it the change goes on top of whatever is there"`
+	IfMatch string `header:"If-Match" doc:"ETag of the fleet deployment that was read; without it the change applies to the present state"`
+	Plan    string `query:"plan" doc:"id of a plan: the change is refused where the deployments repo, or what would be done, is another by then"`
 	Body    Content
 }
 
 // files returns the files that a fleet deployment has with a new content.
 func (c Content) files(name protocol.DeploymentName, now stored) (fleetfile.Files, error) {
 	f := fleetfile.File{Name: name, Spec: c.Spec}
-	if f.ID = form.NewUUID(); now.file != nil {
+	if f.ID = fleetfile.NewID(now.head, name); now.file != nil {
 		f.ID = now.file.ID
 	}
 	raw, err := f.Marshal()
@@ -80,9 +83,12 @@ func (r *routes) set(ctx context.Context, in *putInput) (*form.Tagged[FleetDeplo
 	if err != nil {
 		return nil, err
 	}
-	outline, err := r.o.Plan(ctx, name, next)
+	outline, err := r.outline(ctx, name, now, in.Body, next)
+	if err == nil && in.Plan != "" {
+		err = problem.At("query.plan", preview.Check(in.Plan, &outline))
+	}
 	if err != nil {
-		return nil, inBody(err)
+		return nil, err
 	}
 	verb := "Change"
 	if now.file == nil {
@@ -96,10 +102,32 @@ func (r *routes) set(ctx context.Context, in *putInput) (*form.Tagged[FleetDeplo
 		return nil, err
 	}
 	if now.file == nil {
-		return nil, changed(name) // somebody removed it meanwhile
+		return nil, changed(name) // it was removed meanwhile
 	}
 	out := now.shown(name)
 	out.Body.Notes = outline.Notes
+	return out, nil
+}
+
+// outline says what the files of a content would do, in place of what there is now.
+func (r *routes) outline(ctx context.Context, name protocol.DeploymentName, now stored, c Content, next fleetfile.Files) (rollout.Outline, error) {
+	out, err := r.o.Plan(ctx, name, next)
+	if err != nil {
+		return out, inBody(err)
+	}
+	if err := preview.Idle(&out); err != nil {
+		return out, problem.At("body.targets", err)
+	}
+	v, err := r.o.Staged(ctx, c.Application.ID, c.Application.Version)
+	if err != nil {
+		return out, err
+	}
+	if v.Stage == fleet.Retired && (now.file == nil || now.file.Application != c.Application) {
+		return out, problem.At("body.application.version", protocol.Errorf(protocol.Invalid, "%w", v.Refusal()))
+	}
+	if warning := v.Warning(); warning != "" {
+		out.Notes = append(out.Notes, warning)
+	}
 	return out, nil
 }
 
@@ -162,9 +190,9 @@ func (r *routes) plan(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, err)
 	}
-	out, err := r.o.Plan(ctx, name, next)
+	out, err := r.outline(ctx, name, now, in.Body, next)
 	if err != nil {
-		return nil, problem.Answer(ctx, r.log, inBody(err))
+		return nil, problem.Answer(ctx, r.log, err)
 	}
 	return &form.Reply[rollout.Outline]{Body: out}, nil
 }
@@ -196,7 +224,7 @@ func (r *routes) remove(ctx context.Context, in *struct {
 	return nil, nil
 }
 
-// An Act says who has a rollout do something.
+// An Act names the person that acts on a rollout.
 type Act struct {
 	By string `json:"by,omitempty" maxLength:"200" doc:"who asks, for the record; not used where the CO wants tokens: there it is the name of the token"`
 	// Rollback is of an abort.

@@ -37,7 +37,7 @@ func (a *routes) devices(ctx context.Context, in *form.SitePath) (Devices, error
 	}
 	content, commit, err := a.siteFile(ctx, site)
 	out := Devices{Site: site, Commit: commit, Devices: []sitefile.Device{}}
-	if err != nil || commit == "" {
+	if err != nil || len(content) == 0 {
 		return out, err
 	}
 	file, err := sitefile.Parse(site, content)
@@ -81,7 +81,7 @@ func (a *routes) putDevice(ctx context.Context, in *putDeviceInput) (*struct{}, 
 		d := sitefile.Device{
 			User: in.User, ClientIDs: in.Body.ClientIDs, Publish: in.Body.Publish, Subscribe: in.Body.Subscribe, Password: in.Body.Password,
 		}
-		err = a.editDevices(ctx, site, "Set the device account "+d.User+" of "+string(site), func(content []byte) ([]byte, error) {
+		err = a.editFile(ctx, site, "Set the device account "+d.User+" of "+string(site), func(content []byte) ([]byte, error) {
 			return sitefile.SetDevice(site, content, d)
 		})
 	}
@@ -94,7 +94,7 @@ func (a *routes) putDevice(ctx context.Context, in *putDeviceInput) (*struct{}, 
 func (a *routes) deleteDevice(ctx context.Context, in *DevicePath) (*struct{}, error) {
 	site, err := in.Parse()
 	if err == nil {
-		err = a.editDevices(ctx, site, "Remove the device account "+in.User+" of "+string(site), func(content []byte) ([]byte, error) {
+		err = a.editFile(ctx, site, "Remove the device account "+in.User+" of "+string(site), func(content []byte) ([]byte, error) {
 			if len(content) == 0 {
 				return nil, sitefile.ErrNoDevice
 			}
@@ -110,14 +110,14 @@ func (a *routes) deleteDevice(ctx context.Context, in *DevicePath) (*struct{}, e
 	return nil, nil
 }
 
-// editDevices commits a change of a site's file.
-func (a *routes) editDevices(ctx context.Context, site protocol.SiteID, message string, edit func(content []byte) ([]byte, error)) error {
+// editFile commits a change of a site's file, unless edit returns what it was given: nothing where there is no file.
+func (a *routes) editFile(ctx context.Context, site protocol.SiteID, message string, edit func(content []byte) ([]byte, error)) error {
 	return a.onSiteFile(ctx, site, "", func(was []byte, expect string) error {
 		content, err := edit(was)
 		if err != nil {
 			return problem.OfSiteFile(err, true)
 		}
-		if string(content) == string(was) {
+		if string(content) == string(was) && (expect != "" || len(was) == 0) {
 			return nil
 		}
 		if _, err := a.opts.Repo.Put(ctx, sitefile.Path(site), content, expect, message); err != nil {

@@ -11,8 +11,8 @@ import (
 
 // Exec says whether programs may be run in containers of a site.
 type Exec struct {
-	Allowed bool   `json:"allowed" doc:"programs may be run in its containers by whoever has sessions:open"`
-	Problem string `json:"problem,omitempty" doc:"why the site's file is not followed: then it is not allowed"`
+	Allowed bool   `json:"allowed" doc:"principals with sessions:open may run programs in its containers"`
+	Problem string `json:"problem,omitempty" doc:"why the site's file is not followed: then what it said last is in force"`
 }
 
 type putExecInput struct {
@@ -23,25 +23,11 @@ type putExecInput struct {
 }
 
 func (a *routes) getExec(ctx context.Context, in *form.SitePath) (*form.Reply[Exec], error) {
-	site, err := in.Parse()
-	if err == nil {
-		_, err = a.opts.Fleet.Site(ctx, site)
-	}
-	var content []byte
-	if err == nil {
-		content, _, err = a.siteFile(ctx, site)
-	}
+	file, problem, err := a.shownFile(ctx, in)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	out := Exec{}
-	if len(content) > 0 {
-		file, err := sitefile.Parse(site, content)
-		if out.Allowed = file.Exec; err != nil {
-			out.Problem = err.Error()
-		}
-	}
-	return &form.Reply[Exec]{Body: out}, nil
+	return &form.Reply[Exec]{Body: Exec{Allowed: file.Exec, Problem: problem}}, nil
 }
 
 func (a *routes) putExec(ctx context.Context, in *putExecInput) (*struct{}, error) {
@@ -61,10 +47,19 @@ func (a *routes) putExec(ctx context.Context, in *putExecInput) (*struct{}, erro
 }
 
 func (a *routes) setExec(ctx context.Context, site protocol.SiteID, was []byte, expect string, allowed bool) error {
-	if file, err := sitefile.Parse(site, was); len(was) > 0 && err == nil && file.Exec == allowed {
+	file, bad := sitefile.Parse(site, was)
+	if expect != "" && bad == nil && file.Exec == allowed {
 		return nil
 	}
 	content, err := sitefile.SetExec(site, was, allowed)
+	if len(was) > 0 && bad != nil && !allowed { // what is allowed must have an end: the file becomes what is in force, without it
+		held, _, failed := a.contentIn(ctx, site, was)
+		if failed != nil {
+			return failed
+		}
+		held.Exec = false
+		content, err = sitefile.Marshal(site, sitefile.Rules(held.Rules), held.Further())
+	}
 	if err != nil {
 		return problem.OfSiteFile(err, true)
 	}

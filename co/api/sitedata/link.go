@@ -14,7 +14,7 @@ import (
 // A Link is what the CO knows of the link to a site and of the streams in both directions.
 type Link struct {
 	Site   protocol.SiteID `json:"site"`
-	Online bool            `json:"online"`
+	Online bool            `json:"online"` // whether the LO is connected to the CO
 	Since  *time.Time      `json:"since,omitempty" doc:"when online last changed"`
 	// Refreshed is false where the site did not answer.
 	Refreshed *bool    `json:"refreshed,omitempty" doc:"where a refresh was requested: whether the site reported every stream anew"`

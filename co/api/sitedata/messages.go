@@ -16,7 +16,7 @@ import (
 // A DataMessage is one message of a site's machine data.
 type DataMessage struct {
 	Topic string `json:"topic" doc:"below colony/v1/{site}/data/"`
-	Rule  string `json:"rule"`
+	Rule  string `json:"rule"` // name of the data rule
 	// Time is nil where the site's clock gave no time of a calendar.
 	Time     *time.Time `json:"time,omitempty" doc:"arrival at the site, by the site's clock"`
 	Unsynced bool       `json:"timeUnsynced,omitempty" doc:"the clock of time was not synchronised"`
@@ -24,11 +24,11 @@ type DataMessage struct {
 
 	Payload       *string `json:"payload,omitempty" doc:"the payload as text; absent where it is no UTF-8"`
 	PayloadBase64 []byte  `json:"payloadBase64,omitempty" doc:"the payload where it is no UTF-8"`
-	QoS           uint8   `json:"qos"`
-	Retain        bool    `json:"retain,omitempty"`
+	QoS           uint8   `json:"qos"`              // of the publisher, 0 to 2
+	Retain        bool    `json:"retain,omitempty"` // the site's broker retains it
 
-	ContentType     string         `json:"contentType,omitempty"`
-	ResponseTopic   string         `json:"responseTopic,omitempty"`
+	ContentType     string         `json:"contentType,omitempty"`   // as the publisher set it (MQTT 5); absent: it did not
+	ResponseTopic   string         `json:"responseTopic,omitempty"` // likewise
 	CorrelationData []byte         `json:"correlationData,omitempty" doc:"base64"`
 	Properties      []UserProperty `json:"properties,omitempty" doc:"MQTT 5 user properties"`
 }
@@ -36,7 +36,7 @@ type DataMessage struct {
 // A UserProperty is a name with a value; a name may come more than once.
 type UserProperty struct {
 	Name  string `json:"name"`
-	Value string `json:"value"`
+	Value string `json:"value"` // the value of this one
 }
 
 // Messages is a page of stored messages.

@@ -1,6 +1,5 @@
-// Package sitedata has the routes of the API about one site's machine data: the link with its
-// streams, the file with the rules and the accounts of devices, and the messages, stored and
-// as they come.
+// Package sitedata has the routes of the API about one site's machine data: the link with its streams; the site's
+// file with the rules, the device accounts and the maintenance windows; and the messages, stored and live.
 package sitedata
 
 import (
@@ -17,6 +16,7 @@ import (
 
 // FleetStore reads sites; NotFound where there is none.
 type FleetStore interface {
+	// Site returns one site.
 	Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error)
 }
 
@@ -27,8 +27,8 @@ type Repo interface {
 	File(ctx context.Context, path string) (content []byte, commit string, err error)
 	// Sync asks the remote for what others committed, after which File has it, and returns the head.
 	Sync(ctx context.Context) (head string, err error)
-	// Put commits one file, or removes it where content is nil. expect is the last
-	// commit that changed it, "" where it must not exist; otherwise it is a Conflict.
+	// Put commits one file, or removes it where content is nil. expect is the last commit that
+	// changed the file, "" where there must be none; otherwise the error is a Conflict.
 	Put(ctx context.Context, path string, content []byte, expect, message string) (commit string, err error)
 }
 
@@ -66,6 +66,9 @@ func Register(h huma.API, o Options) {
 	huma.Delete(h, site+"/data-rules", a.deleteDataRules, form.Describe("data", "Remove the rules of a site's machine data"), form.Guarded)
 	huma.Get(h, site+"/exec", a.getExec, form.Describe("sessions", "Say whether programs may be run in containers of a site"))
 	huma.Put(h, site+"/exec", a.putExec, form.Describe("sessions", "Allow or refuse that programs are run in containers of a site, by a commit"))
+	huma.Get(h, site+"/maintenance", a.getMaintenance, form.Describe("sites", "Show the maintenance windows of a site"))
+	huma.Put(h, site+"/maintenance", a.putMaintenance, form.Describe("sites", "Set the maintenance windows of a site, by a commit"))
+	huma.Delete(h, site+"/maintenance", a.deleteMaintenance, form.Describe("sites", "Remove the maintenance windows of a site, by a commit: changes are carried out at any time"))
 	huma.Get(h, site+"/devices", a.listDevices, form.Describe("data", "List the device accounts of a site's broker"))
 	huma.Put(h, site+"/devices/{user}", a.putDevice, form.Describe("data", "Set a device account of a site's broker"))
 	huma.Delete(h, site+"/devices/{user}", a.deleteDevice, form.Describe("data", "Remove a device account of a site's broker"))

@@ -24,6 +24,7 @@ type Watch interface {
 	C() <-chan struct{}
 	// Next returns what came since the last time, and how many messages found no room.
 	Next() (list []fleet.Delivery, lost uint64)
+	// Close ends the watch.
 	Close()
 }
 
@@ -32,8 +33,8 @@ const (
 	streamMessages = 500
 	// liveBuffer is how many messages of rules that do not store a slow stream is behind.
 	liveBuffer = 1000
-	// tailAgain is how often a stream looks for messages that another CO received.
-	tailAgain = time.Second
+	// tailInterval is how often a stream looks for messages that another CO received.
+	tailInterval = time.Second
 )
 
 type streamInput struct {
@@ -122,7 +123,7 @@ func (t *tail) run(ctx context.Context) error {
 	if err := t.out.Write("retry: 1000\n\nid: " + t.filter.After.String() + "\nevent: begin\ndata: {}\n\n"); err != nil {
 		return err
 	}
-	beat, look := time.NewTicker(feed.Beat), time.NewTicker(tailAgain)
+	beat, look := time.NewTicker(feed.Beat), time.NewTicker(tailInterval)
 	defer beat.Stop()
 	defer look.Stop()
 	for {

@@ -20,6 +20,7 @@ import (
 
 // A Record keeps the groups. Errors are of the protocol's kinds.
 type Record interface {
+	// SiteGroups returns all groups, by name.
 	SiteGroups(ctx context.Context) ([]access.SiteGroup, error)
 	// PutSiteGroup and RemoveSiteGroup return the sites of before.
 	PutSiteGroup(ctx context.Context, g access.SiteGroup) (before []string, err error)
@@ -48,19 +49,19 @@ type routes struct {
 	log    *slog.Logger
 }
 
-// Register adds the routes to h; record is nil where the CO asks nobody who they are.
+// Register adds the routes to h; record is nil where no token is required.
 func Register(h huma.API, record Record, log *slog.Logger) {
 	r := &routes{record, log}
 	errs := func(o *huma.Operation) {
 		o.Errors = append(o.Errors, http.StatusConflict)
-		o.Description = "Conflict: the CO asks nobody who they are, as access.required is not set in its configuration, or there are too many groups."
+		o.Description = "Conflict: the CO requires no token, as access.required is not set in its configuration, or there are too many groups."
 	}
 	huma.Get(h, "/api/v1/site-groups", r.list, form.Describe("access", "List the groups of sites"), errs)
 	huma.Put(h, "/api/v1/site-groups/{group}", r.put, form.Describe("access", "Make a group of sites, or give it others"), errs)
 	huma.Delete(h, "/api/v1/site-groups/{group}", r.remove, form.Describe("access", "Remove a group of sites"), errs)
 }
 
-var errOpen = protocol.Errorf(protocol.Conflict, "this CO asks nobody who they are: set access.required in its configuration")
+var errOpen = protocol.Errorf(protocol.Conflict, "this CO requires no token: set access.required in its configuration")
 
 func (r *routes) list(ctx context.Context, _ *struct{}) (*form.Reply[Groups], error) {
 	if r.record == nil {

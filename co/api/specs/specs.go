@@ -20,6 +20,7 @@ import (
 // A Source has specifications, and the states of sites that are too large for a message, by digest. An error has
 // a kind of the protocol.
 type Source interface {
+	// Spec returns the bytes with a digest; NotFound where there are none.
 	Spec(ctx context.Context, digest protocol.Digest) ([]byte, error)
 }
 

@@ -21,8 +21,11 @@ import (
 
 // A Record makes, lists and ends tokens. Errors are of the protocol's kinds.
 type Record interface {
+	// Create records a token, and returns it with its text.
 	Create(ctx context.Context, t access.Token) (made access.Token, text string, err error)
+	// Tokens lists the tokens, the newest first; next is the cursor of the next page.
 	Tokens(ctx context.Context, p fleet.Page) (list []access.Token, next string, err error)
+	// Revoke ends a token.
 	Revoke(ctx context.Context, id string) error
 	// Roles are those of the configuration.
 	Roles() access.Custom
@@ -36,7 +39,7 @@ type Made struct {
 
 // Tokens are a page of tokens.
 type Tokens struct {
-	Items []access.Token `json:"items"`
+	Items []access.Token `json:"items"` // the newest first
 	Next  string         `json:"next,omitempty" doc:"cursor of the next page; absent on the last"`
 }
 
@@ -73,12 +76,12 @@ type routes struct {
 	log    *slog.Logger
 }
 
-// Register adds the routes to h; record is nil where the CO asks nobody who they are, and signIn where there is no OpenID provider.
+// Register adds the routes to h; record is nil where no token is required, and signIn where there is no OpenID provider.
 func Register(h huma.API, record Record, signIn *access.SignIn, log *slog.Logger) {
 	r := &routes{record, signIn, log}
 	errs := func(o *huma.Operation) {
 		o.Errors = append(o.Errors, http.StatusConflict)
-		o.Description = "Conflict: the CO asks nobody who they are, as access.required is not set in its configuration."
+		o.Description = "Conflict: the CO requires no token, as access.required is not set in its configuration."
 	}
 	huma.Get(h, "/api/v1/sign-in", r.how, form.Describe("access", "Show how to sign in with an OpenID provider"), errs)
 	huma.Get(h, "/api/v1/principal", r.self, form.Describe("access", "Show whose token the request has"), errs)
@@ -87,7 +90,7 @@ func Register(h huma.API, record Record, signIn *access.SignIn, log *slog.Logger
 	huma.Delete(h, "/api/v1/tokens/{id}", r.revoke, form.Describe("access", "Revoke a token"), errs)
 }
 
-var errOpen = protocol.Errorf(protocol.Conflict, "this CO asks nobody who they are: set access.required in its configuration")
+var errOpen = protocol.Errorf(protocol.Conflict, "this CO requires no token: set access.required in its configuration")
 
 func (r *routes) self(ctx context.Context, _ *struct{}) (*form.Reply[access.Principal], error) {
 	p, ok := access.From(ctx)
@@ -97,7 +100,7 @@ func (r *routes) self(ctx context.Context, _ *struct{}) (*form.Reply[access.Prin
 	return &form.Reply[access.Principal]{Body: p}, nil
 }
 
-// how needs nobody: it says to whoever has no token yet what the provider says to everybody who opens its page.
+// how needs no token: it tells a client without a token what the provider's own page shows to everyone.
 func (r *routes) how(ctx context.Context, _ *struct{}) (*form.Reply[access.SignIn], error) {
 	switch {
 	case r.record == nil:

@@ -24,9 +24,9 @@ const Forwarding = "forward.v1.colony"
 
 // The channels: the first byte of a binary message, whose rest is data of it.
 const (
-	ChannelStdin  = 0
-	ChannelStdout = 1
-	ChannelStderr = 2
+	ChannelStdin  = 0 // input of the program
+	ChannelStdout = 1 // its standard output
+	ChannelStderr = 2 // its standard error
 )
 
 // A Control is a text message of a session, as JSON.
@@ -36,8 +36,8 @@ type Control struct {
 	Type    string `json:"type"`
 	Channel uint32 `json:"channel,omitempty"` // of dial, eof and closed: the connection
 	Columns uint16 `json:"columns,omitempty"` // of resize
-	Rows    uint16 `json:"rows,omitempty"`
-	Signal  string `json:"signal,omitempty"` // of signal: such as INT
+	Rows    uint16 `json:"rows,omitempty"`    // of the terminal, with Columns
+	Signal  string `json:"signal,omitempty"`  // of signal: such as INT
 	// Session is that of open.
 	Session *fleet.Session `json:"session,omitempty"`
 	// Container is that of began, as component/container.
@@ -55,7 +55,8 @@ const (
 	// pingEvery is how often a client is pinged, and pingWait how long a ping waits for what is being sent.
 	pingEvery = 15 * time.Second
 	pingWait  = 10 * time.Second
-	// stillWait bounds the time in which a client says nothing, or takes nothing: somebody may look at a page of its output.
+	// stillWait bounds the time in which a client sends nothing, or reads nothing: a person may look at a page of its
+	// output.
 	stillWait = 2 * time.Minute
 )
 
@@ -106,7 +107,7 @@ func (s *Socket) extend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		_ = s.conn.SetReadDeadline(time.Now().Add(stillWait)) // a connection that ended says so to who reads it
+		_ = s.conn.SetReadDeadline(time.Now().Add(stillWait)) // the deadline makes the reader notice a dead connection
 	}
 }
 

@@ -1,22 +1,56 @@
-package api
+// Package eventsapi has the routes of the API that list events and follow them.
+package eventsapi
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/feed"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/api/within"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
+
+// A Store reads events.
+type Store interface {
+	// Events returns all that was committed before the call, as far as f wants it.
+	Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error)
+	// LastEvent returns the greatest id that an event ever had, 0 where there was none.
+	LastEvent(ctx context.Context) (int64, error)
+	// FirstEvent returns the least id of the events that are kept.
+	FirstEvent(ctx context.Context) (int64, error)
+}
+
+type routes struct {
+	store Store
+	site  func(context.Context, protocol.SiteID) (fleet.Site, error)
+	feed  *feed.Feed
+	log   *slog.Logger
+}
+
+// Register adds the route of the list to h, and returns the handler of the same route for
+// clients that ask for a stream. site returns a site, or the error of one that does not exist.
+func Register(h huma.API, store Store, site func(context.Context, protocol.SiteID) (fleet.Site, error), f *feed.Feed, log *slog.Logger) http.Handler {
+	a := &routes{store, site, f, log}
+	huma.Get(h, "/api/v1/events", a.list, form.Describe("events", "List events, or follow them as server-sent events"), func(o *huma.Operation) {
+		o.Description = "With Accept: text/event-stream the answer is a stream of events (WHATWG HTML 9.2): the id is the event's id, " +
+			"the data an Event as JSON. Last-Event-ID resumes after that event; without it the stream begins with what is new. " +
+			"What nodes reported of commands (command_result) comes where results or kind asks for it: it is one event for each node of a fleet."
+	})
+	return a
+}
 
 // streamPage is how many events one query of a stream fetches.
 const streamPage = 500
@@ -32,28 +66,32 @@ type eventQuery struct {
 	Newest     bool     `query:"newest" doc:"the last ones instead of the first; the order is the same"`
 }
 
-func (a *API) listEvents(ctx context.Context, in *eventQuery) (*form.Reply[form.List[fleet.Event]], error) {
+func (a *routes) list(ctx context.Context, in *eventQuery) (*form.Reply[form.List[fleet.Event]], error) {
 	f, err := in.filter(ctx)
 	if err == nil {
 		err = a.retained(ctx, f.After)
 	}
 	if err != nil {
-		return nil, a.fail(ctx, err)
+		return nil, problem.Answer(ctx, a.log, err)
 	}
-	items, err := a.opts.Events.Events(ctx, f)
+	items, err := a.store.Events(ctx, f)
+	if err == nil && len(items) == 0 && f.Site != "" && f.After == 0 { // one that was removed has some
+		_, err = a.site(ctx, f.Site)
+	}
 	if err != nil {
-		return nil, a.fail(ctx, err)
+		return nil, problem.Answer(ctx, a.log, err)
 	}
 	return form.Page(items, ""), nil
 }
 
-func wantsStream(r *http.Request) bool {
+// WantsStream reports whether a request asks for a stream, not for a list.
+func WantsStream(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "text/event-stream")
 }
 
-// streamEvents answers with server-sent events (WHATWG HTML, section 9.2) until
+// ServeHTTP answers with server-sent events (WHATWG HTML, section 9.2) until
 // the client goes away or the CO stops.
-func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) {
+func (a *routes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	for name := range q {
 		if !slices.Contains([]string{"site", "node", "deployment", "kind", "results", "after", "limit", "newest"}, name) {
@@ -80,7 +118,7 @@ func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) {
 		err = checkEvents(r.Context(), f)
 	}
 	if err != nil {
-		answer := a.fail(r.Context(), err)
+		answer := problem.Answer(r.Context(), a.log, err)
 		problem.Write(w, answer.GetStatus(), answer.Error())
 		return
 	}
@@ -97,7 +135,7 @@ func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) {
 // resume returns the id after which a stream begins: that of Last-Event-ID, the
 // parameter after, or the newest there is. One past the newest is of a record that no
 // longer exists: all that this one holds is new to the client.
-func (a *API) resume(r *http.Request) (int64, error) {
+func (a *routes) resume(r *http.Request) (int64, error) {
 	last := r.Header.Get("Last-Event-ID")
 	if last == "" {
 		last = r.URL.Query().Get("after")
@@ -108,7 +146,7 @@ func (a *API) resume(r *http.Request) (int64, error) {
 			return 0, protocol.Errorf(protocol.Invalid, "event id %q: want a number of 0 or more, as the stream or the list gave it", last)
 		}
 	}
-	newest, err := a.opts.Events.LastEvent(r.Context())
+	newest, err := a.store.LastEvent(r.Context())
 	if err != nil {
 		return 0, err
 	}
@@ -118,13 +156,13 @@ func (a *API) resume(r *http.Request) (int64, error) {
 	return min(id, newest), a.retained(r.Context(), min(id, newest))
 }
 
-// retained returns an error where events that follow an id are not kept any more: who goes on
-// there would miss them without a sign. From 0 begins who wants what there is.
-func (a *API) retained(ctx context.Context, id int64) error {
+// retained returns an error where events that follow an id are not kept any more: a client that goes
+// on there would miss them without a sign. A client that wants all that there is begins at 0.
+func (a *routes) retained(ctx context.Context, id int64) error {
 	if id == 0 {
 		return nil
 	}
-	first, err := a.opts.Events.FirstEvent(ctx)
+	first, err := a.store.FirstEvent(ctx)
 	if err != nil || id >= first-1 {
 		return err
 	}
@@ -132,60 +170,26 @@ func (a *API) retained(ctx context.Context, id int64) error {
 		"the events from %d to %d are not kept any more: go on after %d, and read the lists for what happened until then", id+1, first-1, first-1))
 }
 
-// Status says whether Colony works and what it runs.
-type Status struct {
-	Version      string            `json:"version"`
-	Parts        map[string]string `json:"parts" doc:"ok, or what is wrong with it"`
-	Sites        int               `json:"sites"`
-	SitesOnline  int               `json:"sitesOnline"`
-	Unenrolled   int               `json:"sitesNotEnrolled,omitempty" doc:"sites whose LO has no certificate, at a CO that wants one; not counted for a token of some sites"`
-	Nodes        int               `json:"nodes"`
-	NodesOnline  int               `json:"nodesOnline" doc:"known to be online"`
-	NodesUnknown int               `json:"nodesUnknown" doc:"of sites that are offline"`
-	Apps         int               `json:"apps"`
-	Deployments  map[string]int    `json:"deployments" doc:"number by state"`
-	Proposals    int               `json:"proposals" doc:"proposals that wait to be confirmed; not counted for a token of some sites"`
-	Held         int               `json:"held" doc:"removals that they hold"`
+func (in *eventQuery) filter(ctx context.Context) (f fleet.EventFilter, err error) {
+	f = fleet.EventFilter{
+		Within: access.SitesOf(ctx),
+		After:  in.After, Site: protocol.SiteID(in.Site), Node: protocol.NodeID(in.Node), Deployment: protocol.DeploymentName(in.Deployment),
+		Kinds: in.Kind, WithoutResults: !in.Results && len(in.Kind) == 0, Limit: in.Limit, Newest: in.Newest,
+	}
+	return f, checkEvents(ctx, f)
 }
 
-func (a *API) status(ctx context.Context, _ *struct{}) (*form.Reply[Status], error) {
-	s := Status{Version: a.opts.Version, Parts: map[string]string{}, Deployments: map[string]int{}}
-	asked, cancel := context.WithTimeout(ctx, readyWait)
-	defer cancel()
-	for name, err := range a.opts.Ready(asked) {
-		s.Parts[name] = "ok"
-		if err != nil {
-			s.Parts[name] = problem.Public(err)
-		}
-	}
-	if err := a.count(ctx, &s); err != nil {
-		return nil, a.fail(ctx, err)
-	}
-	return &form.Reply[Status]{Body: s}, nil
-}
-
-func (a *API) count(ctx context.Context, s *Status) error {
-	own := access.SitesOf(ctx)
-	c, err := a.opts.Counts.Summary(ctx, own)
-	if err != nil {
+// checkEvents refuses what no event can match, what no index finds, and what the client may not see.
+func checkEvents(ctx context.Context, f fleet.EventFilter) error {
+	if _, err := within.Picked(ctx, f.Site); err != nil {
 		return err
 	}
-	s.Sites, s.SitesOnline, s.Apps = c.Sites, c.SitesOnline, c.Apps
-	s.Nodes, s.NodesOnline, s.NodesUnknown = c.Nodes, c.NodesOnline, c.NodesUnknown
-	for state, n := range c.Deployments {
-		if n > 0 {
-			s.Deployments[string(state)] = n
-		}
+	if f.Site == "" && (f.Node != "" || f.Deployment != "") {
+		return problem.At("query.site", protocol.Errorf(protocol.Invalid, "a node or a deployment without its site: their names are unique within a site, name it as well"))
 	}
-	if !own.All() {
-		return nil // what follows is counted for the whole fleet
-	}
-	if s.Proposals, s.Held, err = a.opts.Proposals.HeldRemovals(ctx); err != nil {
-		return err
-	}
-	if list := a.opts.Sites.Machines.Unenrolled; list != nil {
-		if _, s.Unenrolled, err = list(ctx, 0); err != nil {
-			return err
+	for _, k := range f.Kinds {
+		if !slices.Contains(fleet.EventKinds, k) {
+			return problem.At("query.kind", protocol.Errorf(protocol.Invalid, "kind %q: there is %s", k, strings.Join(fleet.EventKinds, ", ")))
 		}
 	}
 	return nil

@@ -1,10 +1,10 @@
-package commandsapi
+// Package logstream writes the logs of containers to a client of the API, as text or as events.
+package logstream
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,9 +18,9 @@ import (
 
 // A Begin is the data of the first event of a stream of logs.
 type Begin struct {
-	Command command.ID        `json:"command"`
+	Command command.ID        `json:"command"` // the command that reads the logs
 	Site    protocol.SiteID   `json:"site"`
-	Nodes   []protocol.NodeID `json:"nodes"`
+	Nodes   []protocol.NodeID `json:"nodes"` // the nodes that are asked
 }
 
 // A Line is the data of an event of kind line.
@@ -36,26 +36,26 @@ type Gap struct {
 	Component string `json:"component,omitempty"`
 	Container string `json:"container,omitempty"`
 	Lines     uint64 `json:"lines,omitempty"`
-	Bytes     uint64 `json:"bytes,omitempty"`
+	Bytes     uint64 `json:"bytes,omitempty"` // how many are missing; absent: it is not known
 }
 
 // An End is the data of an event of kind end: nothing more comes of a node.
 type End struct {
 	Node    protocol.NodeID `json:"node"`
-	State   string          `json:"state"`
+	State   string          `json:"state"` // how the command ended there
 	Code    command.Code    `json:"code,omitempty"`
-	Message string          `json:"message,omitempty"`
+	Message string          `json:"message,omitempty"` // State for people
 }
 
 const (
-	// stall is how long a client may read nothing: one that looks at a page of a long log does so for a while.
-	stall = 5 * time.Minute
+	// Stall is how long a client may read nothing: one that looks at a page of a long log does so for a while.
+	Stall = 5 * time.Minute
 	// chunk is how many bytes go into one write, about, where there are more.
 	chunk = 32 << 10
 )
 
-// A writer writes logs to a client, as text or as events.
-type writer struct {
+// A Writer writes logs to a client, as text or as events.
+type Writer struct {
 	w          http.ResponseWriter
 	c          *http.ResponseController
 	events     bool
@@ -64,24 +64,25 @@ type writer struct {
 	buffer     []byte
 }
 
-func newWriter(w http.ResponseWriter, events, timestamps bool, whose Whose) *writer {
+// New returns a Writer of the answer w, whose header it sets.
+func New(w http.ResponseWriter, events, timestamps bool, whose Whose) *Writer {
 	kind := "text/plain; charset=utf-8"
 	if events {
-		kind = eventStream
+		kind = "text/event-stream"
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.Header().Set("Connection", "close") // it has a write deadline that no further request should meet
-	return &writer{w: w, c: http.NewResponseController(w), events: events, timestamps: timestamps, whose: whose}
+	return &Writer{w: w, c: http.NewResponseController(w), events: events, timestamps: timestamps, whose: whose}
 }
 
-// flush writes what waits.
-func (o *writer) flush() error {
+// Flush writes what waits.
+func (o *Writer) Flush() error {
 	if len(o.buffer) == 0 {
 		return nil
 	}
-	if err := o.c.SetWriteDeadline(time.Now().Add(stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := o.c.SetWriteDeadline(time.Now().Add(Stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("bound the write: %w", err)
 	}
 	_, err := o.w.Write(o.buffer)
@@ -92,7 +93,7 @@ func (o *writer) flush() error {
 	return o.c.Flush()
 }
 
-func (o *writer) event(kind string, data any) error {
+func (o *Writer) event(kind string, data any) error {
 	b, err := json.Marshal(data)
 	if err != nil {
 		return fmt.Errorf("encode event: %w", err)
@@ -101,29 +102,29 @@ func (o *writer) event(kind string, data any) error {
 	return nil
 }
 
-// begin opens the answer.
-func (o *writer) begin(t *tail) error {
-	o.w.Header().Set("Colony-Command", string(t.id))
+// Begin opens the answer.
+func (o *Writer) Begin(b Begin) error {
+	o.w.Header().Set("Colony-Command", string(b.Command))
 	o.w.WriteHeader(http.StatusOK)
 	if !o.events {
 		return o.c.Flush()
 	}
-	if err := o.event("begin", Begin{t.id, t.site, slices.Sorted(maps.Keys(t.nodes))}); err != nil {
+	if err := o.event("begin", b); err != nil {
 		return err
 	}
-	return o.flush()
+	return o.Flush()
 }
 
-// beat keeps a stream of events open at proxies.
-func (o *writer) beat() error {
+// Beat keeps a stream of events open at proxies.
+func (o *Writer) Beat() error {
 	if o.events {
 		o.buffer = append(o.buffer, ": \n\n"...)
 	}
-	return o.flush()
+	return o.Flush()
 }
 
-// frame writes the lines of a frame.
-func (o *writer) frame(f command.Frame) error {
+// Frame writes the lines of a frame.
+func (o *Writer) Frame(f command.Frame) error {
 	if err := o.gap(Gap{Node: f.Node, Lines: f.LostItems, Bytes: f.LostBytes}); err != nil {
 		return err
 	}
@@ -139,12 +140,12 @@ func (o *writer) frame(f command.Frame) error {
 		}
 	}
 	if len(o.buffer) >= chunk {
-		return o.flush()
+		return o.Flush()
 	}
 	return nil
 }
 
-func (o *writer) line(node protocol.NodeID, l command.LogLine) error {
+func (o *Writer) line(node protocol.NodeID, l command.LogLine) error {
 	if err := o.gap(Gap{node, l.Component, l.Container, l.LostLines, l.LostBytes}); err != nil {
 		return err
 	}
@@ -207,7 +208,7 @@ func Several(d *fleet.Deployment) bool {
 }
 
 // gap says what is missing.
-func (o *writer) gap(g Gap) error {
+func (o *Writer) gap(g Gap) error {
 	if g.Lines == 0 && g.Bytes == 0 {
 		return nil
 	}
@@ -232,8 +233,8 @@ func (g Gap) String() string {
 	return fmt.Sprintf("%d lines (%d bytes) are missing here", g.Lines, g.Bytes)
 }
 
-// end says that nothing more comes of a node; a text says it only where something is wrong.
-func (o *writer) end(e End) error {
+// End says that nothing more comes of a node; a text says it only where something is wrong.
+func (o *Writer) End(e End) error {
 	if o.events {
 		return o.event("end", e)
 	}
