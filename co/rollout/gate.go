@@ -9,7 +9,7 @@ import (
 // no wave ends.
 type Gate struct {
 	Name string
-	// Source names who is asked, in the configuration of the CO.
+	// Source is the name of the source to ask, in the configuration of the CO.
 	Source string
 	// Query is what a source is asked whose answer is numbers; each has to be from Min to Max. Nil: no bound.
 	Query    string
@@ -42,14 +42,14 @@ type Answer struct {
 
 // About says to a source what is asked about.
 type About struct {
-	Fleet    string `json:"fleet"`
-	Revision int64  `json:"revision"`
-	App      string `json:"app"`
-	Version  string `json:"appVersion"`
-	Commit   string `json:"commit"`
+	Fleet    string `json:"fleet"`      // name of the fleet deployment
+	Revision int64  `json:"revision"`   // number of the revision
+	App      string `json:"app"`        // id of its application
+	Version  string `json:"appVersion"` // of the application
+	Commit   string `json:"commit"`     // of the revision
 	// Wave is the current one, from 0.
 	Wave int    `json:"wave"`
-	Gate string `json:"gate"`
+	Gate string `json:"gate"` // name of the gate
 }
 
 // About returns what is asked about for a gate of the rollout.

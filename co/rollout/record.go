@@ -14,8 +14,8 @@ type Rollout struct {
 	Digest   string                  `json:"digest" doc:"of what runs at its sites: equal ones run the same"`
 	Asks     string                  `json:"-"` // digest of that and of the targets
 	Problem  string                  `json:"problem,omitempty" doc:"why its sites cannot be found anew: those that it has stay; absent: they can"`
-	App      string                  `json:"app,omitempty"`
-	Version  string                  `json:"appVersion,omitempty"`
+	App      string                  `json:"app,omitempty"`        // id of the application; absent: the files have a fault
+	Version  string                  `json:"appVersion,omitempty"` // of the application; absent likewise
 	Commit   string                  `json:"commit" doc:"of the deployments repo that made it"`
 	State    State                   `json:"state" enum:"running,paused,done,aborted,superseded,refused"`
 	Wave     int                     `json:"wave" doc:"the current wave, from 0"`
@@ -23,13 +23,13 @@ type Rollout struct {
 	Promoted int                     `json:"promoted" doc:"how many waves a person let pass"`
 	Reason   string                  `json:"reason" doc:"what it waits for, or why it ended"`
 	By       string                  `json:"by,omitempty" doc:"who paused, resumed, promoted or aborted it last"`
-	Created  time.Time               `json:"createdAt"`
-	Changed  time.Time               `json:"changedAt"`
+	Created  time.Time               `json:"createdAt"` // when the revision was recorded
+	Changed  time.Time               `json:"changedAt"` // when the rollout last changed
 	// Waves are the counts of each wave; only the latest rollout of a fleet deployment has sites.
 	Waves []Counts `json:"waves" doc:"sites of each wave by where they stand; empty but for the latest rollout of a fleet deployment"`
 }
 
-// PausedReason is the reason of a rollout that somebody has paused.
+// PausedReason is the reason of a rollout that a person has paused.
 const PausedReason = "paused by a person"
 
 // RemovedReason is the reason of a rollout that has ended because its fleet deployment was removed.
@@ -40,7 +40,7 @@ func (r *Rollout) Name() string { return fmt.Sprintf("revision %d of %s", r.Revi
 
 // Progress returns what Decide wants to know.
 func (r *Rollout) Progress(recent int, answers []Answer) Progress {
-	g := Progress{Answers: answers, State: r.State, Wave: r.Wave, Promoted: r.Promoted, Recent: recent, Counts: r.Waves}
+	g := Progress{Answers: answers, State: r.State, Reason: r.Reason, Changed: r.Changed, Wave: r.Wave, Promoted: r.Promoted, Recent: recent, Counts: r.Waves}
 	if r.Settled != nil {
 		g.Settled = *r.Settled
 	}
@@ -52,13 +52,13 @@ type SiteState string
 
 // The states of a site. Each but Left is one of Counts.
 const (
-	SiteWaiting  SiteState = "waiting"
-	SiteMoving   SiteState = "moving"
-	SiteAway     SiteState = "away"
-	SiteHealthy  SiteState = "healthy"
-	SiteFailed   SiteState = "failed"
-	SiteConflict SiteState = "conflict"
-	SiteLeft     SiteState = "left" // not meant any more
+	SiteWaiting  SiteState = "waiting"  // not admitted yet
+	SiteMoving   SiteState = "moving"   // admitted and online, and not running the revision yet
+	SiteAway     SiteState = "away"     // admitted and offline
+	SiteHealthy  SiteState = "healthy"  // it runs the revision
+	SiteFailed   SiteState = "failed"   // the revision does not work there
+	SiteConflict SiteState = "conflict" // the site has a deployment of its own under the name
+	SiteLeft     SiteState = "left"     // not meant any more
 )
 
 // A Member is a site of a fleet deployment.
@@ -69,9 +69,9 @@ type Member struct {
 	Digest   string     `json:"-"`
 	Wave     int        `json:"wave" doc:"of the latest rollout, from 0"`
 	State    SiteState  `json:"state" enum:"waiting,moving,away,healthy,failed,conflict,left" doc:"in the latest rollout; left: it is not meant any more"`
-	Reason   string     `json:"reason,omitempty"`
-	Admitted *time.Time `json:"admittedAt,omitempty"`
-	Changed  time.Time  `json:"changedAt"`
+	Reason   string     `json:"reason,omitempty"`     // why it is in its state; absent: none
+	Admitted *time.Time `json:"admittedAt,omitempty"` // when it was admitted; absent: it was not
+	Changed  time.Time  `json:"changedAt"`            // when its state last changed
 	// Groups are those that the revision names, and that the site was in when it was admitted.
 	Groups []string `json:"groups,omitempty"`
 }
@@ -79,55 +79,12 @@ type Member struct {
 // A Placed is a site with its wave in a new rollout.
 type Placed struct {
 	Site   protocol.SiteID
-	Groups []string
-	Wave   int
-	Rank   uint64
+	Groups []string // groups of the site that the file names
+	Wave   int      // its index
+	Rank   uint64   // the smaller ones are admitted first
 }
 
-// An Effect is what a revision does at a site.
-type Effect string
-
-// The effects.
-const (
-	Place    Effect = "place"    // the deployment is new there
-	Update   Effect = "update"   // it becomes another
-	Same     Effect = "same"     // it is as it was
-	Remove   Effect = "remove"   // the site is not meant any more
-	Conflict Effect = "conflict" // the site has a deployment of that name of its own, which stays
-)
-
-// An Outline is what a fleet deployment would do, before it does.
-type Outline struct {
-	Fleet protocol.DeploymentName `json:"fleet"`
-	// Effects are how many sites there are of each effect.
-	Effects map[Effect]int `json:"effects" doc:"how many sites there are of each effect: place, update, same, remove, conflict"`
-	Waves   []OutlineWave  `json:"waves"`
-	Sites   []OutlineSite  `json:"sites" doc:"by wave, and within it in the sequence in which they are admitted; at most 1,000"`
-	More    int            `json:"more" doc:"how many further sites there are"`
-	Notes   []string       `json:"notes,omitempty" doc:"what may be a mistake, such as a target that is no site"`
-}
-
-// An OutlineWave is a wave of an Outline.
-type OutlineWave struct {
-	Sites    int    `json:"sites"`
-	Percent  int    `json:"percent,omitempty"`
-	Group    string `json:"group,omitempty"`
-	Bake     string `json:"bake,omitempty"`
-	Approval bool   `json:"approval,omitempty"`
-}
-
-// An OutlineSite is a site of an Outline.
-type OutlineSite struct {
-	Site   protocol.SiteID `json:"site"`
-	Wave   int             `json:"wave" doc:"from 0; -1: of none"`
-	Effect Effect          `json:"effect" enum:"place,update,same,remove,conflict"`
-	Online bool            `json:"online"`
-}
-
-// MaxOutlineSites bounds the sites that an Outline names.
-const MaxOutlineSites = 1000
-
-// Seen is what somebody saw who acts on a rollout. The zero Seen is anything.
+// Seen is the state of a rollout that a person saw before acting on it. The zero Seen is anything.
 type Seen struct {
 	// Revision is that of the rollout; 0: any.
 	Revision int64
@@ -151,8 +108,8 @@ type Action string
 
 // The actions.
 const (
-	Pause   Action = "pause"
-	Resume  Action = "resume"
-	Promote Action = "promote"
-	Abort   Action = "abort"
+	Pause   Action = "pause"   // admit no further sites
+	Resume  Action = "resume"  // go on after a pause
+	Promote Action = "promote" // go on to the next wave
+	Abort   Action = "abort"   // end the rollout; sites keep what they have unless it is rolled back
 )

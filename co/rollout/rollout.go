@@ -100,8 +100,8 @@ type State string
 const (
 	Running    State = "running"
 	Paused     State = "paused"
-	Done       State = "done"
-	Aborted    State = "aborted"
+	Done       State = "done"       // its last wave is through
+	Aborted    State = "aborted"    // a person ended it, or its files were removed
 	Superseded State = "superseded" // by a later revision
 	Refused    State = "refused"    // nothing of it was published
 )
@@ -109,16 +109,23 @@ const (
 // Open reports whether a rollout may still admit sites.
 func (s State) Open() bool { return s == Running || s == Paused }
 
-// Counts are the sites of a wave by where they stand. Each site is in one of them, and those in Accepted in Failed as well.
+// Counts are the sites of a wave by where they stand. Each site is in one of them, and those in Accepted in Failed as well, those in Held in Moving, and
+// those in Offline in Healthy.
 type Counts struct {
 	// Waiting are not admitted.
 	Waiting int `json:"waiting" doc:"not admitted yet"`
 	// Moving are admitted and online, and do not run the revision yet.
 	Moving int `json:"moving" doc:"admitted and online, and not running the revision yet"`
+	// Held are those of the Moving at which the change waits for a maintenance window, or a person.
+	Held int `json:"held" doc:"those of the moving ones at which the change waits, for a maintenance window or as a person holds a node"`
 	// Away are admitted and offline: they get the revision when they are back.
 	Away int `json:"away" doc:"admitted and offline: they get the revision when they are back"`
 	// Healthy run the revision.
 	Healthy int `json:"healthy" doc:"running the revision"`
+	// Offline are those of the Healthy that went offline since, or one of whose nodes that run the revision did, while the rollout is open.
+	Offline int `json:"offline" doc:"those of the healthy ones that are offline by now, or one of whose nodes that run the revision is, while the rollout is open"`
+	// OfflineSites are the first of them.
+	OfflineSites []protocol.SiteID `json:"-"`
 	// Failed were given the revision, and it does not work there.
 	Failed int `json:"failed" doc:"the revision does not work there"`
 	// Accepted are those of the Failed with which a person went on.
@@ -134,8 +141,8 @@ func (c Counts) Sites() int {
 
 func (c Counts) add(d Counts) Counts {
 	return Counts{
-		Waiting: c.Waiting + d.Waiting, Moving: c.Moving + d.Moving, Away: c.Away + d.Away, Healthy: c.Healthy + d.Healthy,
-		Failed: c.Failed + d.Failed, Accepted: c.Accepted + d.Accepted, Conflict: c.Conflict + d.Conflict,
+		Waiting: c.Waiting + d.Waiting, Moving: c.Moving + d.Moving, Held: c.Held + d.Held, Away: c.Away + d.Away, Healthy: c.Healthy + d.Healthy,
+		Offline: c.Offline + d.Offline, Failed: c.Failed + d.Failed, Accepted: c.Accepted + d.Accepted, Conflict: c.Conflict + d.Conflict,
 	}
 }
 
@@ -154,7 +161,10 @@ type Progress struct {
 	Wave int
 	// Settled is since when all of the current wave works; zero: it does not.
 	Settled time.Time
-	// Promoted is how many waves a person let pass, whatever gates say.
+	// Reason is what the rollout waited for at the last decision, and Changed when that began.
+	Reason  string
+	Changed time.Time
+	// Promoted is how many waves a person let pass without their gates.
 	Promoted int
 	// Recent is how many sites were admitted in the last minute.
 	Recent int
@@ -167,8 +177,8 @@ type Progress struct {
 // A Decision is what comes next.
 type Decision struct {
 	State   State
-	Wave    int
-	Settled time.Time
+	Wave    int       // that is current after it
+	Settled time.Time // since when all of the wave works; zero: it does not
 	// Admit is how many sites of the wave are admitted now.
 	Admit int
 	// Reason says what the rollout waits for, or why it ended.
@@ -181,6 +191,7 @@ func Decide(p Plan, g Progress, now time.Time) Decision {
 	if g.State != Running {
 		return d
 	}
+	d.Settled = g.counted(now)
 	all := Total(g.Counts)
 	if limit := p.limit(all) + all.Accepted; all.Failed > limit {
 		d.State = Paused
@@ -212,7 +223,7 @@ func (p Plan) pass(d *Decision, g Progress, now time.Time) bool {
 	wave := p.wave(d.Wave)
 	name := fmt.Sprintf("wave %d of %d", d.Wave+1, max(len(p.Waves), 1))
 	if held, fails := p.held(g, d.Wave); held != "" && g.Promoted <= d.Wave {
-		if fails {
+		if fails || p.offline(c, g) {
 			d.Settled = time.Time{}
 		}
 		d.Reason = heldBy + held + " (" + name + ")"
@@ -227,6 +238,9 @@ func (p Plan) pass(d *Decision, g Progress, now time.Time) bool {
 	case c.Moving > 0:
 		d.Settled = time.Time{}
 		d.Reason = fmt.Sprintf("%s: %s on the way", name, sites(c.Moving))
+		if c.Held > 0 {
+			d.Reason += fmt.Sprintf(", %d of them waiting for a maintenance window or a person", c.Held)
+		}
 		return false
 	case c.Healthy == 0 && c.Failed > c.Accepted:
 		d.Settled = time.Time{}
@@ -250,6 +264,13 @@ func (p Plan) pass(d *Decision, g Progress, now time.Time) bool {
 		d.Settled = now
 	}
 	if until := d.Settled.Add(wave.Bake); now.Before(until) {
+		if g.Promoted <= d.Wave && p.offline(c, g) {
+			d.Reason = fmt.Sprintf("%s%s that ran the revision (%s): wait, or promote to begin the next one", name+Unwatched, sites(c.Offline), offlineNames(c))
+			if d.Reason == g.Reason && !g.Settled.IsZero() { // the time is counted once the reason is another
+				d.Settled = g.Settled
+			}
+			return false
+		}
 		d.Reason = fmt.Sprintf("%s works, and is watched until %s", name, until.UTC().Format(time.RFC3339))
 		return false
 	}
@@ -260,11 +281,46 @@ func (p Plan) pass(d *Decision, g Progress, now time.Time) bool {
 	return true
 }
 
+// Unwatched is in the reason of a rollout whose current wave is not watched on, as sites of it are offline; the time since then does not count.
+const Unwatched = " is watched no longer while nothing is known of "
+
+// counted returns since when all of the current wave works, less the time in which it was not watched, as sites were offline. After a
+// promotion that time counts.
+func (g Progress) counted(now time.Time) time.Time {
+	if g.Settled.IsZero() || g.Promoted > g.Wave || !strings.Contains(g.Reason, Unwatched) {
+		return g.Settled
+	}
+	since := g.Changed
+	if g.Settled.After(since) {
+		since = g.Settled
+	}
+	return g.Settled.Add(max(0, now.Sub(since)))
+}
+
+// offline reports whether more sites of a wave went offline after they ran the revision than may fail yet, or all of them: the revision may be the reason.
+func (p Plan) offline(c Counts, g Progress) bool {
+	all := Total(g.Counts)
+	return c.Offline > 0 && (c.Offline == c.Healthy || c.Offline > p.limit(all)+all.Accepted-all.Failed)
+}
+
+// offlineNames names the first sites of a wave that went offline.
+func offlineNames(c Counts) string {
+	names := make([]string, len(c.OfflineSites))
+	for i, s := range c.OfflineSites {
+		names[i] = string(s)
+	}
+	if more := c.Offline - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
 // admit is how many sites of a wave are admitted now.
 func (p Plan) admit(c Counts, g Progress) int {
 	n := c.Waiting
 	if p.AtOnce > 0 {
-		n = min(n, p.AtOnce-Total(g.Counts).Moving)
+		all := Total(g.Counts)
+		n = min(n, p.AtOnce-(all.Moving-all.Held)) // a site that waits takes no turn of another
 	}
 	if p.SitesPerMinute > 0 {
 		n = min(n, p.SitesPerMinute-g.Recent)

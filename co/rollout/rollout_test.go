@@ -89,6 +89,9 @@ func simulate(t *testing.T, plan Plan, sites ...int) *fleetSim {
 // step decides, and has the sites that are admitted be on their way.
 func (s *fleetSim) step() Decision {
 	s.last = Decide(s.plan, s.g, s.now)
+	if s.last.Reason != s.g.Reason || s.last.State != s.g.State || s.last.Wave != s.g.Wave {
+		s.g.Reason, s.g.Changed = s.last.Reason, s.now
+	}
 	s.g.State, s.g.Wave, s.g.Settled = s.last.State, s.last.Wave, s.last.Settled
 	c := &s.g.Counts[s.last.Wave]
 	c.Waiting -= s.last.Admit
@@ -199,6 +202,64 @@ func TestSitesThatAreOfflineHoldNobodyUp(t *testing.T) {
 	s.want(Done, 1, 0, "2 sites offline")
 }
 
+func TestTimeOfflineIsNotWatched(t *testing.T) {
+	t.Parallel()
+	gone := func(n int, names ...protocol.SiteID) func(*Counts) {
+		return func(c *Counts) { c.Offline, c.OfflineSites = n, names }
+	}
+	watched := func(plan Plan) *fleetSim {
+		plan.Waves = []Wave{{Percent: 10, Bake: time.Hour, Approval: plan.Waves != nil}, {Percent: 100}}
+		s := simulate(t, plan, 3, 7)
+		s.want(Running, 0, 3, "")
+		s.become(0, healthy)
+		s.want(Running, 0, 0, "watched until 2026-11-26T10:00:00Z")
+		return s
+	}
+	s := watched(Plan{})
+	s.become(0, gone(1, "plant-1"))
+	s.after(10*time.Minute).want(Running, 0, 0, "wave 1 of 2 is watched no longer while nothing is known of 1 site that ran the revision (plant-1): wait, or promote to begin the next one")
+	s.after(2*time.Hour).want(Running, 0, 0, "(plant-1)")
+	s.become(0, gone(2, "plant-1"))
+	s.after(time.Hour).want(Running, 0, 0, "2 sites that ran the revision (plant-1, 1 more)")
+	s.become(0, gone(0))
+	s.after(time.Hour).want(Running, 0, 0, "watched until 2026-11-26T14:00:00Z")
+	s.after(49*time.Minute).want(Running, 0, 0, "watched")
+	s.after(time.Minute).want(Running, 1, 7, "")
+
+	s = watched(Plan{}) // a person goes on all the same
+	s.become(0, gone(3, "plant-1"))
+	s.want(Running, 0, 0, "promote")
+	s.after(2*time.Hour).want(Running, 0, 0, "promote")
+	s.g.Promoted = 1
+	s.want(Running, 1, 7, "")
+
+	s = watched(Plan{MaxFailed: 2}) // as many as may fail, but not all
+	s.become(0, gone(2, "plant-1"))
+	s.after(30*time.Minute).want(Running, 0, 0, "watched until 2026-11-26T10:00:00Z")
+	s.become(0, func(c *Counts) { c.Healthy, c.Failed = 2, 1 })
+	s.want(Running, 0, 0, "nothing is known of 2 sites")
+	s.become(0, func(c *Counts) { c.Offline = 1 })
+	s.after(30*time.Minute).want(Running, 0, 0, "watched until 2026-11-26T10:30:00Z")
+	s.after(30*time.Minute).want(Running, 1, 7, "")
+
+	s = watched(Plan{MaxFailed: 3})
+	s.become(0, gone(3, "plant-1"))
+	s.after(time.Hour-time.Second).want(Running, 0, 0, "nothing is known of 3 sites")
+
+	s = watched(Plan{Waves: []Wave{}}) // what was watched long enough stays so
+	s.after(time.Hour).want(Running, 0, 0, "promote to begin")
+	s.become(0, gone(3, "plant-1"))
+	s.after(time.Hour).want(Running, 0, 0, "wave 1 of 2 works: promote to begin")
+
+	s = watched(Plan{}) // a gate without an answer lets no time count in which a site is offline
+	s.plan.Gates = []Gate{{Name: "load"}}
+	s.become(0, gone(1, "plant-1"))
+	s.after(time.Minute).want(Running, 0, 0, "held by gate load")
+	s.plan.Gates = nil
+	s.become(0, gone(0))
+	s.after(time.Hour).want(Running, 0, 0, "watched until 2026-11-26T11:01:00Z")
+}
+
 // A person goes on although all of a first wave is offline.
 func TestAWaveThatIsAwayMayBePromoted(t *testing.T) {
 	t.Parallel()
@@ -295,8 +356,8 @@ func shuffle(t *rapid.T, c *Counts) {
 	*of[to] += n
 }
 
-// While a gate does not pass, nobody is admitted and no wave ends; one that fails has the time begin anew in which all must work, and one without an
-// answer does not.
+// While a gate does not pass, no site is admitted and no wave ends; one that fails has the time begin anew in which all must work, and one without
+// an answer does not.
 func TestGatesHold(t *testing.T) {
 	t.Parallel()
 	most := 0.5
@@ -352,8 +413,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// A wave without sites is none that has shown anything: where no other one has, or a person is to say so, it waits for that. Where nobody waits behind
-// it there is nothing to wait for.
+// A wave without sites is none that has shown anything: where no other one has, or a person is to say so, it waits for that. Where no site waits
+// behind it there is nothing to wait for.
 func TestWavesWithoutSites(t *testing.T) {
 	t.Parallel()
 	plan := Plan{Waves: []Wave{{Group: "canary", Bake: time.Hour}, {Percent: 10, Approval: true}, {Percent: 100}}}

@@ -51,7 +51,7 @@ type draft struct {
 	key     string // of the files
 	files   fleetfile.Files
 	src     *source
-	err     error // why it is refused, whatever the sites are
+	err     error // why it is refused, independently of the sites
 	digests fleetfile.Digests
 	source  []byte
 	// recorded says that the record has the source.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,6 +59,7 @@ type world struct {
 	asked int
 	// judge, unless nil, says why a question does not pass.
 	judge func(rollout.About) string
+	looks atomic.Int64 // how often it was looked which sites there are
 	// outcome says what becomes of a version at a site.
 	outcome func(site protocol.SiteID, version string) lifecycle.State
 	notify  func()
@@ -102,6 +104,9 @@ func (w *world) addSite(i int) {
 	w.sites[id] = &site{states: map[protocol.DeploymentName]lifecycle.State{}, digests: map[protocol.DeploymentName]protocol.Digest{}}
 	w.mu.Unlock()
 	w.online(id, true)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.report(w.t.Context(), id, w.sites[id], protocol.NodeOnlineEvent, "gw", protocol.Presence{V: 1, Online: true})
 }
 
 func (w *world) online(id protocol.SiteID, online bool) {
@@ -117,7 +122,12 @@ func (w *world) start() {
 	var loop *desired.Loop
 	var err error
 	w.driver, err = driver.New(driver.Options{
-		Read: w.read, Store: w.rollouts, Sites: w.rollouts.FleetSites, Every: 20 * time.Millisecond,
+		Facts: w.store.Facts, Limits: proposal.DefaultLimits,
+		Read: w.read, Store: w.rollouts, Every: 20 * time.Millisecond,
+		Sites: func(ctx context.Context) ([]protocol.SiteID, error) {
+			w.looks.Add(1)
+			return w.rollouts.FleetSites(ctx)
+		},
 		Watch: func(ctx context.Context, _ time.Duration, _ func(string)) error { <-ctx.Done(); return nil },
 		Groups: func(context.Context) (map[string]siteset.Set, error) {
 			return w.locked(func() map[string]siteset.Set { return maps.Clone(w.groups) }), nil
@@ -135,7 +145,7 @@ func (w *world) start() {
 	}
 	loop, err = desired.New(desired.Options{
 		Store: w.store, Read: w.driver.Read, Watch: w.driver.Watch, Retry: retry.Policy{Min: 10 * time.Millisecond}, MessageLimit: 1 << 20,
-		Compile: compile, Outcomes: desired.Outcomes{Publish: w.publish},
+		Judgement: desired.Judgement{Compile: compile}, Outcomes: desired.Outcomes{Publish: w.publish},
 		Positions: w.store, Proposals: w.proposals, Limits: proposal.DefaultLimits, Nodes: w.store.PlacementNodes, History: w,
 	})
 	if err != nil {
@@ -231,6 +241,26 @@ func (w *world) Removals(context.Context, string) (map[string]desired.Removal, e
 	return maps.Clone(w.removed), nil
 }
 
+func (w *world) Line(context.Context) (line []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n := w.commits; n >= 0; n-- {
+		line = append(line, commitName(n))
+	}
+	return line, nil
+}
+
+func (w *world) Ancestors(_ context.Context, commit string) (list []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n := range w.commits + 1 {
+		if list = append(list, commitName(n)); commitName(n) == commit {
+			break
+		}
+	}
+	return list, nil
+}
+
 func (w *world) Confirmations(context.Context) ([]desired.Confirmation, error) { return nil, nil }
 
 func compile(_ context.Context, _, _ string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
@@ -269,11 +299,15 @@ func (w *world) publish(ctx context.Context, id protocol.SiteID, payload []byte)
 		first := s.digests[e.Deployment] == ""
 		s.digests[e.Deployment], s.values = e.Digest, spec.Components[0].Containers[0].Env[0]
 		s.versions = append(s.versions, spec.AppVersion)
+		outcome := w.outcome(id, spec.AppVersion)
+		if outcome == waiting {
+			continue
+		}
 		states := []lifecycle.State{lifecycle.Pending, lifecycle.Installing}
 		if !first {
 			states = []lifecycle.State{lifecycle.Updating}
 		}
-		for _, state := range append(states, w.outcome(id, spec.AppVersion)) {
+		for _, state := range append(states, outcome) {
 			if state == "" {
 				break // it is silent
 			}
@@ -1060,7 +1094,7 @@ func TestGateOfEachWave(t *testing.T) {
 	}
 }
 
-// TestRevisionThatTakesSitesAway has a revision with which sites go offline: it stops, and they are named. One that was offline before holds nobody up.
+// TestRevisionThatTakesSitesAway has a revision with which sites go offline: it stops, and they are named. One that was offline before delays no other.
 func TestRevisionThatTakesSitesAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 20)
@@ -1207,7 +1241,7 @@ func TestExceptionOfASiteThatMayCome(t *testing.T) {
 	w.wantGiven(map[string]int{"1.0.0": 3})
 }
 
-// TestWhatWasStoppedStaysSo changes a fleet deployment whose rollout somebody has paused, or aborted.
+// TestWhatWasStoppedStaysSo changes a fleet deployment whose rollout a person has paused, or aborted.
 func TestWhatWasStoppedStaysSo(t *testing.T) {
 	t.Parallel()
 	for _, action := range []rollout.Action{rollout.Pause, rollout.Abort} {
@@ -1228,7 +1262,7 @@ func TestWhatWasStoppedStaysSo(t *testing.T) {
 			}
 			w.wantGiven(map[string]int{"1.0.0": 19, "1.1.0": 1})
 			w.set(file("1.2.0", all, ""))
-			if action == rollout.Pause { // nobody has said that it may go on
+			if action == rollout.Pause { // no person has resumed it
 				w.reaches(3, rollout.Paused, "paused by a person, before this revision")
 				w.act(rollout.Resume)
 			}
@@ -1414,7 +1448,8 @@ func TestAnOwnDeploymentThatComesLater(t *testing.T) {
 	w.wantGiven(map[string]int{"1.9.0": 1, "1.1.0": 2})
 }
 
-// TestAGroupThatIsNotThere is deleted while a fleet deployment names it: nobody leaves, and the rollout says what is wrong.
+// TestAGroupThatIsNotThere is deleted while a fleet deployment names it: no site leaves, and the rollout says what is
+// wrong.
 func TestAGroupThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 3)
@@ -1486,7 +1521,7 @@ func TestARefusedRevisionThatIsAccepted(t *testing.T) {
 	}
 }
 
-// TestAnAbortedVersionStaysSo until somebody resumes it, however many commits follow; what ran everywhere before is no such version.
+// TestAnAbortedVersionStaysSo until a person resumes it, also after more commits; what ran everywhere before is no such version.
 func TestAnAbortedVersionStaysSo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 4)

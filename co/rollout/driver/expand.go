@@ -11,6 +11,7 @@ import (
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/co/rollout"
 	"github.com/colonyfleet/colony/co/rollout/fleetfile"
+	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -75,17 +76,25 @@ func (d *Driver) add(ctx context.Context, s *desired.Snapshot, k revisionKey, f 
 }
 
 func expansionOf(src *source, m *rollout.Member) (e expansion) {
-	doc, err := src.file.Expand(src.app, rollout.Site{ID: m.Site, Groups: m.Groups}, src.exceptions[m.Site])
-	if err == nil {
-		e.content, err = doc.Marshal()
-	}
+	_, content, err := documentOf(src, m)
 	if err != nil {
 		e.problem = strings.ReplaceAll(err.Error(), "\n", "; ")
 		return e
 	}
+	e.content = content
 	sum := sha256.Sum256(e.content)
 	e.blob = hex.EncodeToString(sum[:])
 	return e
+}
+
+// documentOf returns the deployment of a site, and its file.
+func documentOf(src *source, m *rollout.Member) (*v1rc3.Deployment, []byte, error) {
+	doc, err := src.file.Expand(src.app, rollout.Site{ID: m.Site, Groups: m.Groups}, src.exceptions[m.Site])
+	if err != nil {
+		return nil, nil, err
+	}
+	content, err := doc.Marshal()
+	return doc, content, err
 }
 
 // sourceOf is source for callers that do not hold the lock.

@@ -44,8 +44,8 @@ func (d *Driver) gateFaults(f *fleetfile.File) error {
 	return problems.Err()
 }
 
-// ask returns the answers of the gates of rollouts, each of which has a plan, about their waves. An answer counts for a while; those that are older are asked
-// for, which nobody waits for: what a source takes its time for holds its own rollout alone.
+// ask returns the answers of the gates of rollouts, each of which has a plan, about their waves. An answer is valid for a while; older ones are asked for
+// again in the background: a slow source delays its own rollout alone.
 func (d *Driver) ask(ctx context.Context, open []rollout.Rollout, plans []rollout.Plan) [][]rollout.Answer {
 	d.asking.Lock()
 	defer d.asking.Unlock()

@@ -2,6 +2,7 @@ package driver_test
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,9 @@ func TestThePlanIsWhatIsDone(t *testing.T) {
 	if !maps.Equal(out.Effects, want) || len(out.Sites) != 9 || len(out.Waves) != 2 || out.Waves[0].Sites != 3 || out.Waves[1].Sites != 5 {
 		t.Errorf("%+v", out)
 	}
+	if nodes := (map[rollout.Effect]int{rollout.Place: 1, rollout.Update: 1, rollout.Same: 5, rollout.Remove: 1}); !maps.Equal(out.Nodes, nodes) || out.LookedAt != 9 || !out.Sites[0].Online {
+		t.Errorf("nodes %v of %d sites; %+v", out.Nodes, out.LookedAt, out.Sites[0])
+	}
 	planned := map[protocol.SiteID]int{}
 	for _, s := range out.Sites {
 		planned[s.Site] = s.Wave
@@ -63,6 +67,44 @@ func TestThePlanIsWhatIsDone(t *testing.T) {
 		wanted := map[rollout.Effect]int{rollout.Place: 1, rollout.Update: 2, rollout.Same: 1, rollout.Remove: 1, rollout.Conflict: 1}[s.Effect]
 		if given != wanted {
 			t.Errorf("%s (%s) was given %d versions, want %d", s.Site, s.Effect, given, wanted)
+		}
+	}
+}
+
+// TestThePlanSaysWhatWaits compares which removals a plan says wait for a person with those that then do.
+func TestThePlanSaysWhatWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 4)
+	w.set(file("1.0.0", all, ""))
+	w.reaches(1, rollout.Done, "")
+	next := fleetfile.Files{File: file("1.1.0", `{sites: [site-000]}`, "")}
+	out, err := w.driver.Plan(t.Context(), "meter", next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Held) != 1 || out.Held[0].Sites != 3 || out.Sites[0].Site != "site-001" || out.Sites[0].From != "1.0.0" || out.Sites[3].To != "1.1.0" {
+		t.Fatalf("%+v", out)
+	}
+	w.set(next.File)
+	w.reaches(2, rollout.Done, "")
+	var held []protocol.SiteID
+	w.eventually("the removals wait", func() bool {
+		standing, err := w.proposals.Standing(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = nil
+		for _, v := range standing {
+			if v.Cause != out.Held[0].Cause {
+				t.Errorf("%s: %s, planned %s", v.Site, v.Cause, out.Held[0].Cause)
+			}
+			held = append(held, v.Site)
+		}
+		return len(held) == out.Held[0].Sites
+	})
+	for _, s := range out.Sites {
+		if slices.Contains(held, s.Site) != (s.Held != "") {
+			t.Errorf("%s: planned %q, and %v wait", s.Site, s.Held, held)
 		}
 	}
 }

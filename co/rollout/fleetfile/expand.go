@@ -35,8 +35,8 @@ func (f *File) Plan() rollout.Plan {
 }
 
 // Sites returns those of all sites that the file names, with the groups that it names of each, in the sequence of the
-// file. groups has the sites of each group by its name; the error is of type v1rc3.Problems and says which group there
-// is not, or that the targets are nobody.
+// file. groups has the sites of each group by its name; the error is of type v1rc3.Problems and says which group does
+// not exist, or that there are no targets.
 func (f *File) Sites(all []protocol.SiteID, groups map[string]siteset.Set) ([]rollout.Site, error) {
 	named := slices.Clone(f.Targets.Groups)
 	for _, w := range f.Strategy.Waves {
@@ -100,7 +100,7 @@ func (f *File) EmptyWaves(sites []rollout.Site) error {
 	var problems v1rc3.Problems
 	for i, w := range f.Strategy.Waves {
 		if w.Group != "" && !slices.ContainsFunc(sites, func(s rollout.Site) bool { return slices.Contains(s.Groups, w.Group) }) {
-			problems = append(problems, v1rc3.Problem{Path: fmt.Sprintf("spec.strategy.waves[%d].group", i), Message: fmt.Sprintf("none of the targets is in the group %q: nobody would try the revision in this wave", w.Group)})
+			problems = append(problems, v1rc3.Problem{Path: fmt.Sprintf("spec.strategy.waves[%d].group", i), Message: fmt.Sprintf("none of the targets is in the group %q: no site would try the revision in this wave", w.Group)})
 		}
 	}
 	return problems.Err()
@@ -127,20 +127,71 @@ func (f *File) IDAt(site protocol.SiteID) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// Values returns the values of the parameters at a site: those of the fleet, over them those of its groups, and over
+// NewID returns the id of a fleet deployment that is made on top of a commit of the deployments repo: a plan of it has the waves that it gets.
+func NewID(commit string, name protocol.DeploymentName) string {
+	nowhere := File{ID: "00000000-0000-0000-0000-000000000000"}
+	return nowhere.IDAt(protocol.SiteID(commit + "/" + string(name)))
+}
+
+// An EffectiveValue is what a parameter has at a site, and where that comes from.
+type EffectiveValue struct {
+	Name  string `json:"name"`
+	Value any    `json:"value"` // as the file has it
+	From  string `json:"from" doc:"fleet, group NAME, or exception"`
+}
+
+// Effective returns the values of the parameters at a site by name: those of the fleet, over them those of its groups, and over
 // them those of its exception, which may be nil.
-func (f *File) Values(site rollout.Site, e *Exception) map[string]any {
-	out := map[string]any{}
-	maps.Copy(out, f.Parameters)
+func (f *File) Effective(site rollout.Site, e *Exception) []EffectiveValue {
+	found := map[string]EffectiveValue{}
+	add := func(values Values, from string) {
+		for name, v := range values {
+			found[name] = EffectiveValue{name, v, from}
+		}
+	}
+	add(f.Parameters, "fleet")
 	for _, g := range f.Groups {
 		if slices.Contains(site.Groups, g.Group) {
-			maps.Copy(out, g.Parameters)
+			add(g.Parameters, "group "+g.Group)
 		}
 	}
 	if e != nil {
-		maps.Copy(out, e.Parameters)
+		add(e.Parameters, "exception")
+	}
+	list := make([]EffectiveValue, 0, len(found))
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		list = append(list, found[name])
+	}
+	return list
+}
+
+// Values returns the effective values at a site by name.
+func (f *File) Values(site rollout.Site, e *Exception) map[string]any {
+	out := map[string]any{}
+	for _, v := range f.Effective(site, e) {
+		out[v.Name] = v.Value
 	}
 	return out
+}
+
+// Match returns which entries of the targets mean a site, and which leave it out, each as key: entry.
+func (f *File) Match(site protocol.SiteID, groups map[string]siteset.Set) (by, except []string) {
+	for _, e := range f.Targets.Sites {
+		if (entries{e}).has(site) {
+			by = append(by, "sites: "+e)
+		}
+	}
+	for _, g := range f.Targets.Groups {
+		if set, ok := groups[g]; ok && set.Has(site) {
+			by = append(by, "groups: "+g)
+		}
+	}
+	for _, e := range f.Targets.Except {
+		if (entries{e}).has(site) {
+			except = append(except, "except: "+e)
+		}
+	}
+	return by, except
 }
 
 // Expand returns the deployment of a site. The error is of kind Invalid, or holds v1rc3.Problems, and names the site.
@@ -152,7 +203,7 @@ func (f *File) Expand(app *v1rc3.Application, site rollout.Site, e *Exception) (
 	if p := f.Policy; p != nil {
 		backoff, _ := time.ParseDuration(p.Backoff) // Parse has seen to them
 		healthy, _ := time.ParseDuration(p.MinHealthy)
-		req.Policy = &v1rc3.Policy{Attempts: p.Attempts, Backoff: v1rc3.Duration(backoff), Rollback: p.Rollback, MinHealthy: v1rc3.Duration(healthy)}
+		req.Policy = &v1rc3.Policy{Attempts: p.Attempts, Backoff: v1rc3.Duration(backoff), Rollback: p.Rollback, MinHealthy: v1rc3.Duration(healthy), AnyTime: p.AnyTime}
 	}
 	d, err := intent.Create(app, intent.Target{ID: f.IDAt(site.ID), Site: site.ID, Name: f.Name}, req)
 	if err != nil {

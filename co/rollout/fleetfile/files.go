@@ -11,8 +11,8 @@ import (
 
 // Files are those of one fleet deployment: the text of each.
 type Files struct {
-	File       string                     `json:"file"`
-	Exceptions map[protocol.SiteID]string `json:"exceptions,omitempty"`
+	File       string                     `json:"file"`                 // of the fleet deployment
+	Exceptions map[protocol.SiteID]string `json:"exceptions,omitempty"` // by site; absent: none
 	// App is the document of its application.
 	App string `json:"app"`
 }

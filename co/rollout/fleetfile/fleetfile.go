@@ -19,9 +19,9 @@ import (
 
 // The words that open the files.
 const (
-	APIVersion    = "colony/v1"
-	Kind          = "FleetDeployment"
-	ExceptionKind = "FleetException"
+	APIVersion    = "colony/v1"       // of apiVersion
+	Kind          = "FleetDeployment" // of kind, in the file of a fleet deployment
+	ExceptionKind = "FleetException"  // of kind, in the file of an exception
 )
 
 // Path returns where the file of a fleet deployment is in the deployments repo.
@@ -55,10 +55,38 @@ func Stray(file string) string {
 	if !strings.HasPrefix(file, "fleet/") || !strings.HasSuffix(file, ".yaml") && !strings.HasSuffix(file, ".yml") {
 		return ""
 	}
-	if _, _, ok := Of(file); ok {
+	if name, site, ok := Of(file); ok {
+		if _, err := protocol.ParseDeploymentName(name); err != nil {
+			return err.Error()
+		}
+		if site != "" {
+			if _, err := protocol.ParseSiteID(site); err != nil {
+				return err.Error()
+			}
+		}
 		return ""
 	}
 	return "a fleet deployment is read from fleet/<name>/deployment.yaml and fleet/<name>/sites/<site>.yaml only"
+}
+
+// Unread returns why a file that lies below fleet/ is not read, or refused as it is, whatever the catalog and the sites are; "" where it is neither.
+func Unread(file string, content []byte) string {
+	if why := Stray(file); why != "" {
+		return why
+	}
+	name, site, ok := Of(file)
+	var err error
+	switch {
+	case !ok:
+	case site != "":
+		_, err = ParseException(protocol.SiteID(site), content)
+	default:
+		_, err = Parse(protocol.DeploymentName(name), content)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // A File is what a fleet deployment says.
@@ -77,7 +105,7 @@ type Spec struct {
 	Replicas    uint32            `json:"replicas,omitempty" yaml:"replicas,omitempty" doc:"at each site on so many nodes; 0: on all that match, the default"`
 	Parameters  Values            `json:"parameters,omitempty" yaml:"parameters,omitempty" doc:"values of the application's parameters at all sites"`
 	Groups      []GroupValues     `json:"groups,omitempty" yaml:"groups,omitempty" doc:"values at the sites of groups, over those of all; a later group's over an earlier one's"`
-	Policy      *NodePolicy       `json:"policy,omitempty" yaml:"policy,omitempty"`
+	Policy      *NodePolicy       `json:"policy,omitempty" yaml:"policy,omitempty"` // of the nodes; absent: the defaults
 	Strategy    Strategy          `json:"strategy,omitzero" yaml:"strategy,omitempty"`
 }
 
@@ -98,7 +126,7 @@ type Targets struct {
 // GroupValues are values at the sites of a group.
 type GroupValues struct {
 	Group      string `json:"group" yaml:"group" doc:"name of a group of sites"`
-	Parameters Values `json:"parameters" yaml:"parameters"`
+	Parameters Values `json:"parameters" yaml:"parameters"` // that replace those of all sites
 }
 
 // A NodePolicy says what is done about a failure at a node.
@@ -107,6 +135,7 @@ type NodePolicy struct {
 	Backoff    string `json:"backoff,omitempty" yaml:"backoff,omitempty" doc:"wait before the second try, such as 10s"`
 	Rollback   *bool  `json:"rollback,omitempty" yaml:"rollback,omitempty" doc:"return to the last healthy version after the last try; default true"`
 	MinHealthy string `json:"minHealthy,omitempty" yaml:"minHealthy,omitempty" doc:"how long a version must be up on a node before no later failure ends it"`
+	AnyTime    *bool  `json:"anyTime,omitempty" yaml:"anyTime,omitempty" doc:"carry updates out outside of the maintenance windows of a site, too; default false"`
 }
 
 // A Strategy says how a revision spreads. The zero Strategy admits all sites at once, and no failure pauses it.
@@ -132,8 +161,8 @@ type Gate struct {
 	Name   string   `json:"name" yaml:"name" doc:"for people"`
 	Source string   `json:"source" yaml:"source" doc:"of the configuration of the CO (rollouts.gates)"`
 	Query  string   `json:"query,omitempty" yaml:"query,omitempty" doc:"in PromQL, to a Prometheus server; each series has to be from min to max"`
-	Min    *float64 `json:"min,omitempty" yaml:"min,omitempty"`
-	Max    *float64 `json:"max,omitempty" yaml:"max,omitempty"`
+	Min    *float64 `json:"min,omitempty" yaml:"min,omitempty"` // the least value that passes; absent: no bound
+	Max    *float64 `json:"max,omitempty" yaml:"max,omitempty"` // the greatest value that passes; absent: no bound
 }
 
 // An Exception is what is other at one site.

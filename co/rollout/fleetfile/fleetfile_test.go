@@ -288,6 +288,14 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s: stray: %q", p, stray)
 		}
 	}
+	for p, part := range map[string]string{
+		"fleet/Meter/deployment.yaml": "Meter", "fleet/meter/sites/Home.yaml": "Home", "fleet/meter/deployment.yml": "fleet/<name>/deployment.yaml",
+		"fleet/other/deployment.yaml": "want other", "fleet/meter/deployment.yaml": "", "fleet/README.md": "",
+	} {
+		if why := Unread(p, []byte(whole)); !strings.Contains(why, part) || part == "" && why != "" {
+			t.Errorf("%s is not read: %q, want %q in it", p, why, part)
+		}
+	}
 	if Path("meter") != "fleet/meter/deployment.yaml" || ExceptionPath("meter", "home") != "fleet/meter/sites/home.yaml" {
 		t.Error("paths")
 	}

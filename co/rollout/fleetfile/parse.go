@@ -157,13 +157,13 @@ func policy(v doc.Value) *NodePolicy {
 	if v.Absent() {
 		return nil
 	}
-	o := v.Object("attempts", "backoff", "rollback", "minHealthy")
+	o := v.Object("attempts", "backoff", "rollback", "minHealthy", "anyTime")
 	duration(o.Get("backoff"), time.Hour)
 	duration(o.Get("minHealthy"), 24*time.Hour)
 	if n := o.Get("attempts"); n.Uint32() > mostAttempts {
 		n.Report("%d: want at most %d", n.Uint32(), mostAttempts)
 	}
-	return &NodePolicy{o.Get("attempts").Uint32(), o.Get("backoff").Text(), o.Get("rollback").Bool(), o.Get("minHealthy").Text()}
+	return &NodePolicy{o.Get("attempts").Uint32(), o.Get("backoff").Text(), o.Get("rollback").Bool(), o.Get("minHealthy").Text(), o.Get("anyTime").Bool()}
 }
 
 func strategy(v doc.Value) (s Strategy) {

@@ -1,4 +1,4 @@
-// Package gates asks the sources of gates of rollouts: a Prometheus server, or whoever answers at an address.
+// Package gates asks the sources of gates of rollouts: a Prometheus server, or a web server at an address.
 package gates
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/colonyfleet/colony/co/rollout"
 )
 
-// A Source is who is asked. The yaml keys are those of the CO's configuration file.
+// A Source is a server to ask. The yaml keys are those of the CO's configuration file.
 type Source struct {
 	// Name is how the files of fleet deployments name it.
 	Name string `yaml:"name"`
@@ -126,7 +126,7 @@ func (a *Asker) Check(g *rollout.Gate) error {
 	return nil
 }
 
-// Ask asks the source of a gate. Whatever happens is an answer.
+// Ask asks the source of a gate. Every outcome is an answer, errors included.
 func (a *Asker) Ask(ctx context.Context, g *rollout.Gate, about rollout.About) rollout.Answer {
 	s := a.source(g.Source)
 	if err := a.Check(g); err != nil {
@@ -277,7 +277,7 @@ func (a *Asker) post(ctx context.Context, s *Source, address, kind string, body 
 	return answer, nil
 }
 
-// shortened cuts a text of somebody else for a message.
+// shortened cuts a foreign text for a message.
 func shortened(s string) string {
 	if s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "\uFFFD"); len(s) > mostReason {
 		return strings.ToValidUTF8(s[:mostReason], "") + "…"
