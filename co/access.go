@@ -31,8 +31,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// AccessOptions say who may use the HTTP API. The zero value is the mode of development: whoever reaches it, for
-// everything, and the CO says so at each start.
+// AccessOptions say who may use the HTTP API. The zero value is the mode of development: every client that
+// reaches the API may do everything, and the CO logs a warning at each start.
 type AccessOptions struct {
 	// Required wants a token with each request, but for those of load balancers and of sites that pull images.
 	Required bool `yaml:"required,omitempty"`
@@ -49,8 +49,8 @@ type AccessOptions struct {
 	OIDC oidc.Config `yaml:"oidc,omitempty"`
 	// Limits bound the requests of one address and of one principal, where Required is set.
 	Limits limit.Limits `yaml:"limits"`
-	// Proxies are addresses and networks of proxies in front of the options' HTTP: their X-Forwarded-For says who asks, to Limits, to
-	// the audit and to the log. Empty: whoever connects does.
+	// Proxies are addresses and networks of proxies in front of the options' HTTP: their X-Forwarded-For names the client for Limits,
+	// the audit and the log. Empty: the client is the one that connects.
 	Proxies []string `yaml:"proxies,omitempty"`
 }
 
@@ -73,7 +73,7 @@ func (o AccessOptions) validate(machines IdentityOptions) error {
 		errs = append(errs, errors.New("access.certificate without identity.http: sites with certificates of the fleet fetch what they run there, and trust no other certificate"))
 	}
 	if o.OIDC.Set() && !o.Required {
-		errs = append(errs, errors.New("access.oidc without access.required: nobody would be asked who they are"))
+		errs = append(errs, errors.New("access.oidc without access.required: no request would need a token"))
 	}
 	return errors.Join(errs...)
 }
@@ -108,10 +108,10 @@ func (o Options) TokenKey() string {
 	return filepath.Join(o.StateDir, "access", "token.key")
 }
 
-// openAccess reads who may use the API, where the options ask for it.
+// openAccess reads the tokens, roles and groups of the API, if the options require tokens.
 func (c *CO) openAccess(ctx context.Context, s *stores) error {
 	if !c.opts.Access.Required {
-		c.log.WarnContext(ctx, "development mode: whoever reaches the HTTP API may do everything there; set access.required in the configuration")
+		c.log.WarnContext(ctx, "development mode: every client that reaches the HTTP API may do everything; set access.required in the configuration")
 		return nil
 	}
 	signer, err := token.Open(c.opts.TokenKey())
@@ -139,7 +139,8 @@ func (c *CO) openAccess(ctx context.Context, s *stores) error {
 	return nil
 }
 
-// guarded lets to next pass what whoever asks may do, where the options ask for it, and records it.
+// guarded passes to next the requests that their principal may make, if the options require tokens,
+// and records them.
 func (s *stores) guarded(next http.Handler, p policy.Policy, log *slog.Logger) http.Handler {
 	recorder := auditapi.NewRecorder(auditapi.RecorderOptions{
 		Add: s.audit.Add, Operation: p.Operation, Recorded: p.Recorded, Must: s.gate != nil, Logger: log,
@@ -151,7 +152,7 @@ func (s *stores) guarded(next http.Handler, p policy.Policy, log *slog.Logger) h
 	return s.gate.Guard(next, gate.Rules{Limited: p.Limited, Basic: p.Registry, Refused: recorder.Refused, Needs: p.Needs})
 }
 
-// tokens are those of the API, nil where nobody is asked who they are.
+// tokens are those of the API, nil where no token is required.
 func (s *stores) tokens() tokens.Record {
 	if s.gate == nil {
 		return nil
@@ -159,7 +160,7 @@ func (s *stores) tokens() tokens.Record {
 	return s.gate
 }
 
-// groups are those of sites, nil where nobody is asked who they are.
+// groups are those of sites, nil where no token is required.
 func (s *stores) groups() sitegroups.Record {
 	if s.gate == nil {
 		return nil
@@ -177,7 +178,7 @@ func NewAccessToken(ctx context.Context, o Options, r access.Request) (t access.
 		return t, "", err
 	}
 	if !o.Access.Required {
-		return t, "", protocol.Errorf(protocol.Invalid, "access.required is not set in the configuration: this CO asks nobody for a token")
+		return t, "", protocol.Errorf(protocol.Invalid, "access.required is not set in the configuration: this CO requires no token")
 	}
 	signer, err := token.Open(o.TokenKey())
 	if err != nil {

@@ -29,7 +29,7 @@ func (b *bench) tokenOf(name string, role access.Role, life time.Duration) (id, 
 	return t.ID, text
 }
 
-// revoke revokes a token, as who shows text.
+// revoke revokes a token, with the token text.
 func (b *bench) revoke(id, text string) {
 	b.t.Helper()
 	if status, said := b.ask(http.MethodDelete, "/api/v1/tokens/"+id, text, ""); status != http.StatusNoContent {

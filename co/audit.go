@@ -14,7 +14,7 @@ import (
 // checkpoints are those of the audit that this CO has written.
 type checkpoints func() (list []audit.Checkpoint, bad int, err error)
 
-// keepAudit seals the record of who did what, and writes signed checkpoints of it into the state directory.
+// keepAudit seals the audit, and writes signed checkpoints of it into the state directory.
 func (c *CO) keepAudit(s stores) (checkpoints, error) {
 	dir := filepath.Join(c.opts.StateDir, "audit")
 	file := c.opts.AuditCheckpoints()

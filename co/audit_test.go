@@ -30,7 +30,7 @@ func (b *bench) entries(text, query string) []audit.Entry {
 	return page.Items
 }
 
-// TestAudit has three people work with a CO, and reads who did what.
+// TestAudit has three people work with a CO, and reads the audit.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	b := start(t, func(o *co.Options) { o.Access.Required = true })
@@ -112,9 +112,9 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestSiteRemovalWithTokenIsConfirmed removes a site that has a deployment, as somebody who shows a token: the commit
-// confirms the removal, whatever else it names.
-func TestSiteRemovalWithTokenIsConfirmed(t *testing.T) {
+// TestSiteRemovalWithTokenHasItsTrailer removes a site that has data rules, with a token: the commit says which site it
+// removes, beside who did it.
+func TestSiteRemovalWithTokenHasItsTrailer(t *testing.T) {
 	t.Parallel()
 	b := start(t, func(o *co.Options) { o.Access.Required = true })
 	_, admin := b.tokenOf("ann", access.Admin, time.Hour)
@@ -127,9 +127,9 @@ func TestSiteRemovalWithTokenIsConfirmed(t *testing.T) {
 			t.Fatalf("%s %s: %d %s", r[0], r[1], status, said)
 		}
 	}
-	message, err := exec.Command("git", "-C", b.remote, "show", "-s", "--format=%(trailers:key=Colony-Confirm,valueonly)", "main").Output()
-	if err != nil || strings.TrimSpace(string(message)) != "plant/*" {
-		t.Errorf("git reads %q as what the commit confirms (%v), want plant/*", message, err)
+	message, err := exec.Command("git", "-C", b.remote, "show", "-s", "--format=%(trailers:key=Colony-Remove-Site,valueonly)", "main").Output()
+	if err != nil || strings.TrimSpace(string(message)) != "plant" {
+		t.Errorf("git reads %q as the site that the commit removes (%v), want plant", message, err)
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// centralBroker is the broker that the sites connect to: the embedded one, or an
+// siteBroker is the broker that the sites connect to: the embedded one, or an
 // external one.
-type centralBroker interface {
+type siteBroker interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 	Publish(ctx context.Context, m broker.Message) error
@@ -39,8 +39,8 @@ const machineListener = "machines"
 
 // newBroker makes the broker that the options ask for. in gets each message before it is acknowledged, and learns whenever an
 // external broker is connected: it may have lost what it retained.
-func (c *CO) newBroker(ctx context.Context, s stores, in *inbound.Router) (centralBroker, error) {
-	m := s.machines // nil: no machine proves who it is
+func (c *CO) newBroker(ctx context.Context, s stores, in *inbound.Router) (siteBroker, error) {
+	m := s.machines // nil: machines have no certificates
 	if !c.external() {
 		listeners := append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: c.opts.MQTT}}, c.opts.Listeners...)
 		var control broker.Access = access.CO{}
@@ -82,7 +82,7 @@ func (c *CO) newBroker(ctx context.Context, s stores, in *inbound.Router) (centr
 			{Filter: every(topic.SiteOnline), Delivery: external.State},
 			{Filter: topic.ForTail(topic.In, "+", "#"), Delivery: external.Retained},
 			{Filter: every(topic.SiteTimeAsk), Delivery: external.Stream},
-			// Each replica gets them: which one has the reader, nobody else knows.
+			// Each replica gets them: only a replica itself knows its readers.
 			{Filter: topic.ForCommand(topic.SiteLive, "+", topic.AnyCommand), Delivery: external.State},
 		},
 		Accept: in.Accept, OnUp: in.Connected, Fit: s.db.Feed.Ready, Logger: c.log, Registerer: c.opts.Registerer,

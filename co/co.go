@@ -45,8 +45,11 @@ import (
 	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/registry/inprocess"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/co/registry/uses"
 	"github.com/colonyfleet/colony/co/repo/git"
+	"github.com/colonyfleet/colony/co/timing"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/protocol"
@@ -57,6 +60,7 @@ type CO struct {
 	opts  Options
 	log   *slog.Logger
 	parts *stopper.Group
+	disk  *disk.Watched // of the state directory; set by Start
 
 	listener net.Listener  // of HTTP; set by Start
 	mqttAddr func() string // set by Start
@@ -105,6 +109,7 @@ func (c *CO) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.watchDisk()
 	if s.keys, err = c.openKeys(); err != nil {
 		return err
 	}
@@ -142,9 +147,9 @@ type stores struct {
 	images    pins.Registry
 	admission *admission.Admission
 	uses      *uses.Finder
-	machines  *coidentity.Machines // nil: no machine proves who it is
+	machines  *coidentity.Machines // nil: machines have no certificates
 	keys      *keys.Set            // nil: nothing is signed
-	gate      *gate.Gate           // nil: nobody is asked who they are
+	gate      *gate.Gate           // nil: no token is required
 	signIn    *access.SignIn       // nil: there is no OpenID provider
 	audit     *auditdb.Store
 	commands  *commandsdb.Store
@@ -161,9 +166,13 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 	if err = c.openNote(ctx, &s); err != nil {
 		return s, err
 	}
+	onGit, err := timing.NewGit(c.opts.Registerer)
+	if err != nil {
+		return s, fmt.Errorf("register metrics of git: %w", err)
+	}
 	if s.repo, err = git.Open(ctx, git.Options{
 		Dir: filepath.Join(c.opts.StateDir, "deployments"), Remote: c.opts.Git.Remote, Branch: c.opts.Git.Branch,
-		SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile, OnReach: s.fleet.RecordReach, Stamp: stamped, OnCommit: audit.Committed, Logger: c.log,
+		SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile, OnReach: s.fleet.RecordReach, Stamp: stamped, OnCommit: audit.Committed, OnCall: onGit, Logger: c.log,
 	}); err != nil {
 		return s, fmt.Errorf("open the deployments repo: %w", err)
 	}
@@ -178,7 +187,7 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 	// The CO asks its own registry without the way of others, which may be TLS with a certificate of any authority, and want a token.
 	own := inprocess.Listen(dialable(c.listener.Addr().String()))
 	c.parts.OnStop("own registry", httpserver.Start(own, httpserver.New(s.registry, httpserver.Limits{}, c.log), c.parts.Fail).Stop)
-	client := registry.NewClient(registry.ClientOptions{
+	client := ociclient.New(ociclient.Options{
 		Hosts: map[string]string{c.opts.RegistryHost: own.Addr().String()}, Insecure: c.opts.PlainHTTP, Transport: own.Transport(),
 		Allow: c.opts.Import.sources(c.opts.RegistryHost).Registry,
 	})
@@ -230,7 +239,7 @@ func (c *CO) startHTTP(ctx context.Context, s stores, sites *sites, checkpoints 
 		},
 		Ready: func(ctx context.Context) map[string]error {
 			_, git := s.repo.Sync(ctx)
-			return map[string]error{"postgres": s.db.Ready(ctx), "deployments repo": git}
+			return map[string]error{"postgres": s.db.Ready(ctx), "deployments repo": git, "disk": c.diskFull()}
 		},
 		Access:  api.AccessActions{Tokens: s.tokens(), Groups: s.groups(), SignIn: s.signIn, Audit: auditapi.Options{Entries: s.audit.Entries, Chain: s.audit.Chain, At: s.audit.At, Checkpoints: checkpoints}},
 		Metrics: promhttp.HandlerFor(c.opts.Registerer, promhttp.HandlerOpts{}), Version: c.opts.Version, Logger: c.log,
@@ -251,7 +260,11 @@ func (c *CO) startHTTP(ctx context.Context, s stores, sites *sites, checkpoints 
 		return err
 	}
 	requests := policy.Policy{Route: a.Route, Clients: admin.Path, Sites: access.Sites{Prove: c.httpsAddr != ""}}
-	handler := httpserver.Headers(proxies.Handler(s.guarded(mux, requests, c.log)))
+	measured, err := timing.NewRequests(c.opts.Registerer)
+	if err != nil {
+		return fmt.Errorf("register metrics of requests: %w", err)
+	}
+	handler := httpserver.Headers(measured.Handler(proxies.Handler(s.guarded(mux, requests, c.log)), timing.Route(mux, a.Route)))
 	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(handler, httpserver.Limits{TLSFailed: c.tlsFailed.Inc}, c.log), c.parts.Fail).Stop)
 	// It is stopped before the server, so that open event streams end and do not hold it.
 	c.parts.Go("event feed", func(ctx context.Context) { a.Run(ctx, s.fleet.Listen(ctx)) })

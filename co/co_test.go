@@ -19,9 +19,9 @@ import (
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/access/limit"
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/co/registry/image"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/pgtest"
@@ -178,7 +178,7 @@ func (b *bench) call(method, path string, body, out any) {
 
 func (b *bench) pushSample() {
 	b.t.Helper()
-	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{"registry.colony": b.co.HTTPAddr()}})
+	reg := ociclient.New(ociclient.Options{Hosts: map[string]string{"registry.colony": b.co.HTTPAddr()}})
 	defer reg.Close()
 	if _, err := reg.PushImage(b.t.Context(), "registry.colony/samples/hello:1.0.0", image.Image{
 		Entrypoint: []string{"/app"}, Files: map[string]archive.File{"/app": {Mode: 0o755, Content: []byte("program")}},

@@ -16,7 +16,8 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// commands are the parts that bring commands to their sites, and what these send live to who reads it.
+// commands are the parts that bring commands to their sites, and the live output of these to its
+// readers.
 type commands struct {
 	loop *cocommand.Loop
 	live *live.Hub
@@ -25,7 +26,7 @@ type commands struct {
 	input    func(context.Context, protocol.SiteID, command.ID, []byte) error
 }
 
-func (c *CO) newCommands(s stores, b centralBroker) commands {
+func (c *CO) newCommands(s stores, b siteBroker) commands {
 	to := func(kind topic.Kind, qos byte, retain bool) func(context.Context, protocol.SiteID, command.ID, []byte) error {
 		return func(ctx context.Context, site protocol.SiteID, id command.ID, payload []byte) error {
 			return b.Publish(ctx, broker.Message{
@@ -47,7 +48,7 @@ func (c *CO) newCommands(s stores, b centralBroker) commands {
 }
 
 // timeTeller answers the questions of sites for the time.
-func timeTeller(b centralBroker) func(ctx context.Context, site protocol.SiteID, payload []byte) error {
+func timeTeller(b siteBroker) func(ctx context.Context, site protocol.SiteID, payload []byte) error {
 	return func(ctx context.Context, site protocol.SiteID, payload []byte) error {
 		answer, err := cocommand.Time(payload, time.Now())
 		if err != nil {
@@ -74,23 +75,27 @@ func commandActions(s stores, sites *sites) commandsapi.Options {
 	return o
 }
 
-// programsAllowed says by the file of a site whether programs may be run in its containers.
+// programsAllowed says by the file of a site whether programs may be run in its containers; by what is in force where
+// that is bad or missing.
 func programsAllowed(s stores) func(context.Context, protocol.SiteID) error {
 	return func(ctx context.Context, site protocol.SiteID) error {
 		content, _, err := s.repo.File(ctx, sitefile.Path(site))
-		if protocol.KindOf(err) == protocol.NotFound {
-			content, err = nil, nil
-		}
-		if err != nil {
+		if err != nil && protocol.KindOf(err) != protocol.NotFound {
 			return err
 		}
 		var file sitefile.Content
-		if len(content) > 0 {
-			if file, err = sitefile.Parse(site, content); err != nil {
-				return protocol.Errorf(protocol.Denied, "whether programs may be run in containers of site %s is not known, as %s is not valid: %w", site, sitefile.Path(site), err)
-			}
+		if err == nil {
+			file, err = sitefile.Parse(site, content)
 		}
-		if !file.Exec {
+		allowed := file.Exec
+		if err != nil {
+			held, err := s.fleet.SiteData(ctx, site)
+			if err != nil {
+				return err
+			}
+			allowed = held.Exec
+		}
+		if !allowed {
 			return protocol.Errorf(protocol.Denied, "site %s does not allow that programs are run in its containers: colony site exec allow %s, or exec: allowed below spec in %s", site, site, sitefile.Path(site))
 		}
 		return nil

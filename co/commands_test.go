@@ -148,8 +148,8 @@ func (p *played) asked() *command.Command {
 	return c
 }
 
-// withdrawn waits until a command is taken away.
-func (p *played) withdrawn(id command.ID) {
+// cleared waits until nothing of a command is published.
+func (p *played) cleared(id command.ID) {
 	p.t.Helper()
 	p.next(topic.SiteCommand, func(t topic.Topic, payload []byte) bool { return t.Tail == string(id) && len(payload) == 0 })
 }
@@ -181,8 +181,8 @@ func runs(node protocol.NodeID) protocol.Event {
 	})}
 }
 
-func taken(id command.ID, nodes uint64) protocol.Event {
-	return protocol.Event{Kind: protocol.CommandTaken, Body: protocol.Marshal(command.Taken{V: 1, ID: id, Nodes: nodes})}
+func received(id command.ID, nodes uint64) protocol.Event {
+	return protocol.Event{Kind: protocol.CommandReceived, Body: protocol.Marshal(command.Received{V: 1, ID: id, Nodes: nodes})}
 }
 
 func result(id command.ID, node protocol.NodeID, state command.State, more ...func(*command.Result)) protocol.Event {
@@ -247,23 +247,23 @@ func TestCommandToSiteAndBack(t *testing.T) {
 	if _, payload := lo.next(topic.SiteTime, nil); command.Unmarshal(payload, &now) != nil || now.Nonce != 77 || now.UnixMillis < before {
 		t.Errorf("the time is %+v, asked at %d", now, before)
 	}
-	lo.report(taken(c.ID, 2), result(c.ID, "gw-1", command.Running), result(c.ID, "gw-2", command.Running))
+	lo.report(received(c.ID, 2), result(c.ID, "gw-1", command.Running), result(c.ID, "gw-2", command.Running))
 	lo.report(result(c.ID, "gw-1", command.Done, func(r *command.Result) { r.Output, r.DurationMillis = "restarted", 7 }))
-	if got := b.shown(c.ID, func(fleet.Command) bool { return true }); got.Counts != (fleet.CommandCounts{Nodes: 2, Running: 1, Done: 1}) || got.Sites[0].State != fleet.CommandRunning || got.Sites[0].TakenAt == nil {
+	if got := b.shown(c.ID, func(fleet.Command) bool { return true }); got.Counts != (fleet.CommandCounts{Nodes: 2, Running: 1, Done: 1}) || got.Sites[0].State != fleet.CommandRunning || got.Sites[0].ReceivedAt == nil {
 		t.Errorf("half done: %+v", got)
 	}
 	lo.report(result(c.ID, "gw-2", command.Failed, func(r *command.Result) { r.Code, r.Message = command.ExecutionFailed, "no" }), result(c.ID, "gw-1", command.Running))
 	if got := b.shown(c.ID, func(fleet.Command) bool { return true }); got.State != "ended" || got.Counts != (fleet.CommandCounts{Nodes: 2, Done: 1, Failed: 1}) {
 		t.Errorf("ended: %+v", got)
 	}
-	lo.withdrawn(c.ID)
+	lo.cleared(c.ID)
 	var results commandsapi.Results
 	b.call(http.MethodGet, "/api/v1/commands/"+string(c.ID)+"/results", nil, &results)
 	if len(results.Items) != 2 || results.Items[0].Output != "restarted" || results.Items[0].Duration != 7 || results.Items[1].Code != command.ExecutionFailed || results.Items[1].By != fleet.ByNode {
 		t.Errorf("results %+v", results.Items)
 	}
 	var events struct{ Items []fleet.Event }
-	b.call(http.MethodGet, "/api/v1/events?site=plant&kind=command_taken,command_result", nil, &events)
+	b.call(http.MethodGet, "/api/v1/events?site=plant&kind=command_received,command_result", nil, &events)
 	if len(events.Items) != 6 || !strings.Contains(events.Items[0].Message, string(c.ID)) || events.Items[4].Node != "gw-2" || events.Items[4].Code != "execution_failed" {
 		t.Errorf("events %+v", events.Items)
 	}
@@ -284,9 +284,9 @@ func TestCommandToSiteAndBack(t *testing.T) {
 			t.Errorf("%s: %+v", query, list.Items)
 		}
 	}
-	// One that the site reports although it has ended is taken away once again.
+	// One that the site reports although it has ended is cleared once again.
 	lo.report(result(c.ID, "gw-1", command.Done))
-	lo.withdrawn(c.ID)
+	lo.cleared(c.ID)
 }
 
 // stopSite ends the LO that the bench plays: another one takes its place.
@@ -300,7 +300,7 @@ func (b *bench) stopSite() {
 }
 
 // TestCommandsOutliveTheCO restarts the CO, whose broker forgets what it retains: what has not ended is published again, what
-// was taken back is known to a site that was away meanwhile, and what has ended does not come back.
+// was cancelled is known to a site that was away meanwhile, and what has ended does not come back.
 func TestCommandsOutliveTheCO(t *testing.T) {
 	t.Parallel()
 	set, sign := signing(t)
@@ -313,17 +313,17 @@ func TestCommandsOutliveTheCO(t *testing.T) {
 	for range 4 {
 		lo.asked()
 	}
-	lo.report(taken(ended.ID, 1), result(ended.ID, "gw-1", command.Done), taken(running.ID, 1), result(running.ID, "gw-1", command.Running))
-	lo.withdrawn(ended.ID)
+	lo.report(received(ended.ID, 1), result(ended.ID, "gw-1", command.Done), received(running.ID, 1), result(running.ID, "gw-1", command.Running))
+	lo.cleared(ended.ID)
 	lo.stop()
 	var after fleet.Command
 	b.call(http.MethodDelete, "/api/v1/commands/"+string(back.ID), nil, &after)
-	if after.Sites[0].State != fleet.CommandWithdrawn || after.Counts.Refused != 1 {
-		t.Errorf("taken back: %+v", after)
+	if after.Sites[0].State != fleet.CommandCancelled || after.Counts.Refused != 1 {
+		t.Errorf("cancelled: %+v", after)
 	}
 	b.call(http.MethodDelete, "/api/v1/commands/"+string(running.ID), nil, &after)
-	if after.Sites[0].State != fleet.CommandRunning || after.Sites[0].WithdrawnAt == nil || after.Counts.Running != 1 {
-		t.Errorf("taken back while it runs: %+v", after)
+	if after.Sites[0].State != fleet.CommandRunning || after.Sites[0].CancelledAt == nil || after.Counts.Running != 1 {
+		t.Errorf("cancelled while it runs: %+v", after)
 	}
 	b.coStop()
 	again, err := co.New(b.options)
@@ -348,12 +348,12 @@ func TestCommandsOutliveTheCO(t *testing.T) {
 	}
 	lo.report(result(running.ID, "gw-1", command.Done))
 	if got := b.shown(running.ID, func(fleet.Command) bool { return true }); got.State != "ended" || got.Counts.Done != 1 {
-		t.Errorf("what had begun and was taken back: %+v", got)
+		t.Errorf("what had begun and was cancelled: %+v", got)
 	}
 	// The site had begun it after all: that counts more than what the CO believed.
-	lo.report(taken(back.ID, 1), result(back.ID, "gw-1", command.Done))
+	lo.report(received(back.ID, 1), result(back.ID, "gw-1", command.Done))
 	if got := b.shown(back.ID, func(fleet.Command) bool { return true }); got.Sites[0].State != fleet.CommandEnded || got.Counts.Done != 1 || got.Counts.Refused != 0 {
-		t.Errorf("begun before it was taken back: %+v", got)
+		t.Errorf("begun before it was cancelled: %+v", got)
 	}
 }
 
@@ -422,7 +422,7 @@ func TestCommandsAreRefused(t *testing.T) {
 	if status, said := b.ask(http.MethodGet, "/api/v1/commands", other, ""); status != http.StatusOK || !strings.Contains(said, `"items":[]`) {
 		t.Errorf("list of another site: %d %s", status, said)
 	}
-	// The audit says who asked for what.
+	// The audit names the caller of each operation.
 	if status, said := b.ask(http.MethodGet, "/api/v1/audit?target=/api/v1/commands&principal=root", admin, ""); status != http.StatusOK || !strings.Contains(said, "command "+string(made.ID)+": inventory; at plant: all nodes") {
 		t.Errorf("audit: %d %s", status, said)
 	}
@@ -558,7 +558,7 @@ func TestLogsAreFollowed(t *testing.T) {
 	asked := make(chan *command.Command, 1)
 	go func() {
 		c := lo.asked()
-		lo.report(taken(c.ID, 1), result(c.ID, "gw-1", command.Running))
+		lo.report(received(c.ID, 1), result(c.ID, "gw-1", command.Running))
 		asked <- c
 	}()
 	resp, leave := b.logs("?follow=true", "Accept", "text/event-stream")
@@ -594,7 +594,7 @@ func TestLogsAreFollowed(t *testing.T) {
 		credit = lo.credit(c.ID)
 	}
 	lo.report(result(c.ID, "gw-1", command.Done))
-	lo.withdrawn(c.ID)
+	lo.cleared(c.ID)
 }
 
 // meanwhile runs what the site does while a request is open; the function that it returns waits for its end.
@@ -607,7 +607,7 @@ func meanwhile(do func()) (waitFor func()) {
 	return func() { <-done }
 }
 
-// TestLogsThatCannotBeRead asks for logs that nobody sends.
+// TestLogsThatCannotBeRead asks for logs that no node sends.
 func TestLogsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	set, sign := signing(t)
@@ -638,7 +638,7 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 	waitFor := meanwhile(func() {
 		c := lo.asked()
 		lo.send(c.ID, frame(1, "gw-1", true, command.LogLine{Text: "here"}))
-		lo.report(taken(c.ID, 1), result(c.ID, "gw-1", command.Done))
+		lo.report(received(c.ID, 1), result(c.ID, "gw-1", command.Done))
 	})
 	some, _ := b.logs("")
 	if text, _ := io.ReadAll(some.Body); some.StatusCode != http.StatusOK || !strings.Contains(string(text), "[gw-2] --- node gw-2: unknown (node_away): the node is offline since") || !strings.Contains(string(text), "[gw-1] here\n") {
@@ -647,7 +647,7 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 	waitFor()
 	waitFor = meanwhile(func() {
 		c := lo.asked()
-		lo.report(taken(c.ID, 1), result(c.ID, "gw-1", command.Refused, func(r *command.Result) { r.Code, r.Message = command.NoSuchSubject, "no container db" }))
+		lo.report(received(c.ID, 1), result(c.ID, "gw-1", command.Refused, func(r *command.Result) { r.Code, r.Message = command.NoSuchSubject, "no container db" }))
 	})
 	resp, _ := b.logs("?node=gw-1&container=db")
 	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusNotFound || !strings.Contains(string(text), "no container db; what containers wrote that run no more: colony logs plant/meter --previous") {

@@ -35,7 +35,7 @@ func TestImportOpensNoDoor(t *testing.T) {
 	for _, source := range []string{
 		"/etc/passwd", "file:///etc", "/", b.remote, "git@127.0.0.1:x", "ssh://" + listener.Addr().String() + "/x", "https://" + listener.Addr().String() + "/x",
 		"http://" + listener.Addr().String() + "/x", "git://" + listener.Addr().String() + "/x", "oci://" + listener.Addr().String() + "/x:1", "ext::sh -c id",
-		"ssh://127.0.0.1:1/apps", // is allowed, and nobody is there
+		"ssh://127.0.0.1:1/apps", // is allowed, and has no server
 	} {
 		body, err := json.Marshal(map[string]string{"source": source})
 		if err != nil {

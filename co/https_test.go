@@ -15,7 +15,7 @@ import (
 )
 
 // TestSitesFetchWithCertificates has an LO fetch what its site runs at identity.http, while the API wants a token
-// for it; who is no LO gets nothing there, and nobody can write there.
+// for it; other clients get nothing there, and none can write there.
 func TestSitesFetchWithCertificates(t *testing.T) {
 	t.Parallel()
 	o := identified(t)
@@ -26,7 +26,7 @@ func TestSitesFetchWithCertificates(t *testing.T) {
 	_, reader := b.tokenOf("wall", access.ReadOnly, time.Hour)
 
 	lo := identity.OfLO("plant1")
-	clock := identity.NewClock(time.Now, time.Time{}, nil)
+	clock := identity.NewClock(time.Now, identity.Floor{}, nil)
 	status, said := b.ask(http.MethodPost, "/api/v1/sites/plant1/join-tokens", admin, "{}")
 	if status != http.StatusCreated {
 		t.Fatalf("%d %s", status, said)

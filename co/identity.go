@@ -17,7 +17,7 @@ import (
 // startIdentity enrols the LOs of sites, where the options ask for it.
 func (c *CO) startIdentity(ctx context.Context, s *stores) error {
 	if c.opts.Identity.Enrol == "" {
-		c.log.Warn("development mode: no machine proves who it is, and whoever reaches the broker and names itself is believed; set identity in the configuration")
+		c.log.Warn("development mode: no machine has a certificate, and every name that a client of the broker gives is accepted; set identity in the configuration")
 		return nil
 	}
 	files, err := store.Open(nil, store.Dir(c.opts.StateDir))

@@ -121,7 +121,7 @@ func TestEnrolment(t *testing.T) {
 	lo := func(site string) enrol.Machine {
 		return enrol.Machine{
 			Name: identity.OfLO(protocol.SiteID(site)), Server: identity.OfCO(), Addresses: []string{c.EnrolAddr()},
-			Key: key(t).Key, Authority: key(t).Key, Clock: identity.NewClock(time.Now, time.Time{}, nil),
+			Key: key(t).Key, Authority: key(t).Key, Clock: identity.NewClock(time.Now, identity.Floor{}, nil),
 		}
 	}
 	m := lo("plant1")

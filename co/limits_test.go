@@ -193,7 +193,8 @@ func TestProxies(t *testing.T) {
 	}
 }
 
-// TestLimitOfFailures has somebody try tokens: those who were there before go on, from the same address, too.
+// TestLimitOfFailures has a client try tokens: those that were there before go on, from the same address,
+// too.
 func TestLimitOfFailures(t *testing.T) {
 	t.Parallel()
 	b := start(t, func(o *co.Options) {

@@ -39,7 +39,8 @@ func vouched(issuer string) func(*co.Options) {
 	}
 }
 
-// TestPeople has people of a real provider use the API: each what their groups have, and the audit says who it was.
+// TestPeople has people of a real provider use the API: each what their groups have, and the audit names the
+// person.
 func TestPeople(t *testing.T) {
 	t.Parallel()
 	idp := oidctest.Start(t, oidctest.Options{Accounts: people})

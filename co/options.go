@@ -47,7 +47,7 @@ type Options struct {
 	// Broker names an external MQTT 5 broker that the sites connect to. The CO then does
 	// not listen on MQTT, and any number of COs may share the work.
 	Broker BrokerOptions `yaml:"broker,omitempty"`
-	// Identity says how machines prove who they are.
+	// Identity says how machines prove their identity.
 	Identity IdentityOptions `yaml:"identity,omitempty"`
 	// Access says who may use the HTTP API.
 	Access AccessOptions `yaml:"access,omitempty"`
@@ -63,8 +63,7 @@ type Options struct {
 	PlainHTTP []string `yaml:"plainHTTP,omitempty"`
 	// Signing says with what the desired states of the sites are signed.
 	Signing SigningOptions `yaml:"signing,omitempty"`
-	// Removals say how many removals of one commit of the deployments repo need nobody's
-	// confirmation.
+	// Removals say how many removals of one commit of the deployments repo need no confirmation.
 	Removals RemovalOptions `yaml:"removals,omitempty"`
 	// Retention says how long is kept what is only ever added.
 	Retention RetentionOptions `yaml:"retention"`
@@ -79,7 +78,7 @@ type Options struct {
 type Process struct {
 	Version    string
 	Logger     *slog.Logger
-	Registerer *prometheus.Registry
+	Registerer *prometheus.Registry // of the metrics; nil: one of the CO
 }
 
 // OutputOptions say what the CO sends to other systems.
@@ -116,15 +115,15 @@ type BrokerOptions struct {
 	// ClientID is stable and differs between replicas. Default: colony-co- and the
 	// name of the machine.
 	ClientID string `yaml:"clientID,omitempty"`
-	Username string `yaml:"username,omitempty"`
+	Username string `yaml:"username,omitempty"` // of the CO at the broker; empty: none
 	// PasswordFile holds the password; a line break at its end does not count.
 	PasswordFile string `yaml:"passwordFile,omitempty"`
 	// Group is the name of the replicas' shared subscription. Default colony.
 	Group string `yaml:"group,omitempty"`
 }
 
-// IdentityOptions say how machines prove who they are. The zero value means: they do not, and
-// whoever reaches the broker and names itself is believed.
+// IdentityOptions say how machines prove their identity. The zero value means: they do not, and
+// every client of the broker is believed to be what it names itself.
 type IdentityOptions struct {
 	// Enrol is the address where LOs get and renew their certificates, by HTTPS.
 	Enrol string `yaml:"enrol,omitempty"`
@@ -169,7 +168,7 @@ func (o BrokerOptions) clientID() string {
 }
 
 // SigningOptions say with what the desired states of the sites are signed. The zero value is the
-// mode of development: nothing is signed, and the CO says so at each start.
+// mode of development: nothing is signed, and the CO logs a warning at each start.
 type SigningOptions struct {
 	// Dir is a directory that "colony co keys init" made; the same for all replicas.
 	Dir string `yaml:"dir,omitempty"`
@@ -210,14 +209,15 @@ type GitOptions struct {
 	CredentialFile string `yaml:"credentialFile,omitempty"`
 }
 
-// RemovalOptions bound what one commit may remove. What is more is held until somebody
-// confirms it.
+// RemovalOptions bound what one commit may remove. What is more is held until a person confirms it.
 type RemovalOptions struct {
 	// Percent is the share of the deployments that run at a site, in percent. 100 holds
 	// nothing for its number.
 	Percent int `yaml:"percent"`
 	// Count is how many removals, at all sites together, are never held for their number.
 	Count int `yaml:"count"`
+	// Sites is at how many sites something may be removed. 0 holds nothing for their number.
+	Sites int `yaml:"sites"`
 }
 
 // ImportOptions say where application packages may be imported from, besides the CO's
@@ -273,6 +273,9 @@ func (o Options) Validate() error {
 	}
 	if o.Removals.Count < 0 {
 		errs = append(errs, fmt.Errorf("removals.count %d: want 0 or more", o.Removals.Count))
+	}
+	if o.Removals.Sites < 0 {
+		errs = append(errs, fmt.Errorf("removals.sites %d: want 0 or more", o.Removals.Sites))
 	}
 	if o.DatabaseURL == "" {
 		errs = append(errs, errors.New("databaseURL: missing; want a PostgreSQL URL such as postgres://user@host/colony"))

@@ -53,8 +53,8 @@ func TestCommandsOfReplicas(t *testing.T) {
 		for c.ID != made.ID { // replicas may both publish
 			c = lo.asked()
 		}
-		lo.report(taken(c.ID, 1), result(c.ID, "gw-1", command.Done))
-		lo.withdrawn(c.ID)
+		lo.report(received(c.ID, 1), result(c.ID, "gw-1", command.Done))
+		lo.cleared(c.ID)
 		for _, any := range []*bench{first, second} {
 			if got := any.shown(c.ID, func(fleet.Command) bool { return true }); got.State != "ended" || got.Counts.Done != 1 {
 				t.Errorf("ended: %+v", got)
@@ -88,8 +88,8 @@ func TestCommandsOfReplicas(t *testing.T) {
 		c = lo.asked()
 	}
 	lo.online()
-	lo.report(taken(open.ID, 1), result(open.ID, "gw-1", command.Done))
-	lo.withdrawn(open.ID)
+	lo.report(received(open.ID, 1), result(open.ID, "gw-1", command.Done))
+	lo.cleared(open.ID)
 }
 
 // logsCommand picks commands of kind logs.

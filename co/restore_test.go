@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/backup"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
@@ -219,5 +222,197 @@ func TestRestoreToEarlierMoments(t *testing.T) {
 	}
 	if names := slices.Sorted(maps.Keys(p.runs)); !strings.HasPrefix(string(names[0]), "d00") || len(names) != len(want) {
 		t.Errorf("the site runs %v", names)
+	}
+}
+
+// TestRestoreWhereTheLOLostItsState sets the database back to a removal with volumes, where the site has lost what it held: since then the deployment came back
+// and was removed without them, so that they stay.
+func TestRestoreWhereTheLOLostItsState(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	url, remote, state := pgtest.NewOwn(t).URL(), filepath.Join(dir, "remote.git"), filepath.Join(dir, "co")
+	if err := git.InitBare(t.Context(), remote, "main"); err != nil {
+		t.Fatal(err)
+	}
+	source := backup.Source{DatabaseURL: url, StateDir: state, Remote: remote, NoRegistry: true}
+	p := &player{runs: map[protocol.DeploymentName]bool{}}
+	b := startIn(t, state, url, remote)
+	p.connected(b, "first")
+	b.pushSample()
+	samples, err := filepath.Abs("../examples/registry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.call(http.MethodPost, "/api/v1/apps", map[string]string{"source": samples}, nil)
+	deploy := func(name string) {
+		t.Helper()
+		b.call(http.MethodPost, "/api/v1/deployments", map[string]any{"site": "plant", "app": "hello", "version": "1.0.0", "name": name}, nil)
+		p.adopt(b, "deployment of "+name, func() bool { return p.runs[protocol.DeploymentName(name)] })
+	}
+	remove := func(name, query string) {
+		t.Helper()
+		b.call(http.MethodDelete, "/api/v1/deployments/plant/"+name+query, nil, nil)
+		p.adopt(b, "removal of "+name, func() bool { return !p.runs[protocol.DeploymentName(name)] })
+	}
+	deploy("a")
+	deploy("b")
+	remove("a", "?volumes=true")
+	if len(p.state.Removals) != 1 || !p.state.Removals[0].Volumes {
+		t.Fatalf("the site is to remove %+v, want a with its volumes", p.state.Removals)
+	}
+	if _, err := backup.Create(t.Context(), source, filepath.Join(dir, "moment")); err != nil {
+		t.Fatal(err)
+	}
+	deploy("a")
+	remove("a", "")
+	before := p.state.Position
+	b.end()
+	if _, err := backup.Restore(t.Context(), source, filepath.Join(dir, "moment"), backup.Choices{Replace: true}); err != nil {
+		t.Fatal(err)
+	}
+	p.state = protocol.SiteDesired{}
+	b = startIn(t, state, url, remote)
+	p.connected(b, "restored")
+	deploy("c")
+	if len(p.state.Removals) != 1 || p.state.Removals[0].Volumes || !p.state.Position.After(before) {
+		t.Errorf("at %s the site is to remove %+v, want a without its volumes, after %s", p.state.Position, p.state.Removals, before)
+	}
+	if n := b.raised(); n != 1 {
+		t.Errorf("%d events say that the CO went on above the site, want one", n)
+	}
+}
+
+// TestRestoreOfTwoMoments sets the database and the deployments repo back to different moments: the repo to where a deployment was removed, the database to
+// before that, while the site runs a later one of that name. It stays until a person confirms its removal.
+func TestRestoreOfTwoMoments(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	url, remote, state := pgtest.NewOwn(t).URL(), filepath.Join(dir, "remote.git"), filepath.Join(dir, "co")
+	if err := git.InitBare(t.Context(), remote, "main"); err != nil {
+		t.Fatal(err)
+	}
+	source := backup.Source{DatabaseURL: url, StateDir: state, Remote: remote, NoRegistry: true}
+	p := &player{runs: map[protocol.DeploymentName]bool{}}
+	b := startIn(t, state, url, remote)
+	p.connected(b, "first")
+	b.pushSample()
+	samples, err := filepath.Abs("../examples/registry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.call(http.MethodPost, "/api/v1/apps", map[string]string{"source": samples}, nil)
+	deploy := func(name string) {
+		t.Helper()
+		b.call(http.MethodPost, "/api/v1/deployments", map[string]any{"site": "plant", "app": "hello", "version": "1.0.0", "name": name}, nil)
+		p.adopt(b, "deployment of "+name, func() bool { return p.runs[protocol.DeploymentName(name)] })
+	}
+	removed := func() {
+		t.Helper()
+		p.adopt(b, "removal of a", func() bool { return !p.runs["a"] })
+	}
+	deploy("a")
+	deploy("b")
+	if _, err := backup.Create(t.Context(), source, filepath.Join(dir, "moment")); err != nil {
+		t.Fatal(err)
+	}
+	b.call(http.MethodDelete, "/api/v1/deployments/plant/a", nil, nil)
+	removed()
+	earlier := b.git("rev-parse", "main")
+	deploy("a")
+	b.end()
+	b.git("update-ref", "refs/heads/main", earlier)
+	source.StateDir = filepath.Join(dir, "another") // the CO's clone of the repo knows better
+	if _, err := backup.Restore(t.Context(), source, filepath.Join(dir, "moment"), backup.Choices{Replace: true}); err != nil {
+		t.Fatal(err)
+	}
+	b = startIn(t, source.StateDir, url, remote)
+	b.pushSample()
+	p.connected(b, "restored")
+	deploy("c")
+	if !p.runs["a"] || !p.runs["b"] || len(p.state.Removals) > 0 {
+		t.Errorf("the site runs %v and is to remove %+v, want a, b and c and nothing", p.runs, p.state.Removals)
+	}
+	var open form.List[proposal.Proposal]
+	b.call(http.MethodGet, "/api/v1/proposals?state=open", nil, &open)
+	if len(open.Items) != 1 || open.Items[0].Deployments != 1 {
+		t.Fatalf("open proposals %+v, want one of a", open.Items)
+	}
+	var shown proposal.Proposal
+	b.call(http.MethodGet, "/api/v1/proposals/"+open.Items[0].ID, nil, &shown)
+	if len(shown.Effects) != 1 || shown.Effects[0].Deployment != "a" || shown.Effects[0].Cause != proposal.SetBack {
+		t.Errorf("the proposal has %+v, want a, because the branch was set back", shown.Effects)
+	}
+	b.call(http.MethodPost, "/api/v1/proposals/"+open.Items[0].ID+"/confirm", nil, nil)
+	removed()
+	if n := b.raised(); n != 1 {
+		t.Errorf("%d events say that the CO went on above the site, want one", n)
+	}
+}
+
+// git runs a command of git in the deployments repo, and returns what it prints.
+func (b *bench) git(args ...string) string {
+	b.t.Helper()
+	out, err := exec.CommandContext(b.t.Context(), "git", append([]string{"--git-dir=" + b.remote}, args...)...).CombinedOutput() //nolint:gosec // a test
+	if err != nil {
+		b.t.Fatalf("git %v: %v: %s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// TestRestoreWhileRemovalsAreHeld sets the database back to before a deployment was changed, and before its removal was held: the site
+// gets nothing of it, and neither goes back nor removes it.
+func TestRestoreWhileRemovalsAreHeld(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	url, remote, state := pgtest.NewOwn(t).URL(), filepath.Join(dir, "remote.git"), filepath.Join(dir, "co")
+	if err := git.InitBare(t.Context(), remote, "main"); err != nil {
+		t.Fatal(err)
+	}
+	source := backup.Source{DatabaseURL: url, StateDir: state, Remote: remote, NoRegistry: true}
+	p := &player{runs: map[protocol.DeploymentName]bool{}}
+	b := startIn(t, state, url, remote)
+	p.connected(b, "first")
+	b.pushSample()
+	samples, err := filepath.Abs("../examples/registry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.call(http.MethodPost, "/api/v1/apps", map[string]string{"source": samples}, nil)
+	deploy := func(name, version string) {
+		t.Helper()
+		b.call(http.MethodPost, "/api/v1/deployments", map[string]any{"site": "plant", "app": "hello", "version": version, "name": name}, nil)
+		p.adopt(b, "deployment of "+name, func() bool { return p.runs[protocol.DeploymentName(name)] })
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		deploy(name, "1.0.0")
+	}
+	if _, err := backup.Create(t.Context(), source, filepath.Join(dir, "moment")); err != nil {
+		t.Fatal(err)
+	}
+	before := p.state.Position
+	b.push(func(repo string) {
+		if err := os.RemoveAll(filepath.Join(repo, "deployments")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b.event(fleet.ProposalOpened, "")
+	deploy("d", "1.0.0")
+	deploy("e", "1.0.0")
+	b.end()
+	if _, err := backup.Restore(t.Context(), source, filepath.Join(dir, "moment"), backup.Choices{Replace: true}); err != nil {
+		t.Fatal(err)
+	}
+	b = startIn(t, state, url, remote)
+	p.connected(b, "restored")
+	deploy("f", "1.0.0")
+	var listed []string
+	for _, e := range p.state.Deployments {
+		listed = append(listed, string(e.Deployment))
+	}
+	if got := strings.Join(listed, ""); got != "def" || len(p.state.Removals) != 0 || !p.state.Position.After(before) {
+		t.Errorf("at %s the site gets %s and is to remove %v, want d, e and f and nothing", p.state.Position, got, p.state.Removals)
+	}
+	if n := b.raised(); n != 1 {
+		t.Errorf("%d events say that the CO went on above the site, want one", n)
 	}
 }

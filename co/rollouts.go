@@ -8,6 +8,7 @@ import (
 	rolloutsapi "github.com/colonyfleet/colony/co/api/rollouts"
 	accessdb "github.com/colonyfleet/colony/co/db/access"
 	rolloutdb "github.com/colonyfleet/colony/co/db/fleet/rollouts"
+	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/co/rollout/driver"
 	"github.com/colonyfleet/colony/co/rollout/gates"
@@ -19,6 +20,7 @@ import (
 func (c *CO) newDriver(s stores, changed func()) (*driver.Driver, error) {
 	store := rolloutdb.New(s.db)
 	return driver.New(driver.Options{
+		Facts: s.fleet.Facts, Limits: proposal.Limits(c.opts.Removals),
 		Read: readSnapshot(s.repo), Watch: s.repo.Watch, Store: store, Sites: store.FleetSites, Groups: siteGroups(s), Changed: changed, Logger: c.log, Gates: gates.New(c.opts.Rollouts.Gates),
 		App: func(ctx context.Context, id, version string) ([]byte, error) {
 			v, err := s.fleet.AppVersion(ctx, id, version)
@@ -82,10 +84,10 @@ func usedFiles(s *stores) func(context.Context) (map[string][]byte, error) {
 // rolloutActions are what the API has done for fleet deployments.
 func rolloutActions(s stores, sites *sites) rolloutsapi.Options {
 	return rolloutsapi.Options{
-		Store: rolloutdb.New(s.db), Plan: sites.driver.Plan, Changed: sites.loop.Notify, Sync: s.repo.Sync,
-		Read: func(ctx context.Context) (map[string][]byte, map[string]string, error) {
+		Store: rolloutdb.New(s.db), Plan: sites.driver.Plan, Staged: s.fleet.Staged, Changed: sites.loop.Notify, Sync: s.repo.Sync, Groups: siteGroups(s), Sites: s.fleet,
+		Read: func(ctx context.Context) (rolloutsapi.Head, error) {
 			snapshot, err := s.repo.Read(ctx)
-			return snapshot.Files, snapshot.Commits, err
+			return rolloutsapi.Head{Commit: snapshot.Commit, Files: snapshot.Files, Commits: snapshot.Commits}, err
 		},
 		Commit: func(ctx context.Context, files map[string][]byte, expect map[string]string, message string) error {
 			_, err := s.repo.Commit(ctx, git.Change{Message: message, Files: files, Expect: expect})

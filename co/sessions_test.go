@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +35,7 @@ type visited struct {
 	lo    *played
 	id    command.ID
 	peer  *duplex.Peer
-	ended chan struct{} // closed when nobody reads any more
+	ended chan struct{} // closed when the output is not read any more
 }
 
 // visit plays the node of the next session.
@@ -219,6 +221,41 @@ func TestSession(t *testing.T) {
 	b.idle(t, lo)
 }
 
+// TestSessionWithoutSiteFile removes the file of a site that allows sessions, and spoils it: what was in force is.
+func TestSessionWithoutSiteFile(t *testing.T) {
+	t.Parallel()
+	for problem, content := range map[string]string{"it is missing": "", "line 1": "spec: x\n"} {
+		t.Run(problem, func(t *testing.T) {
+			t.Parallel()
+			b, lo := inhabited(t)
+			b.call(http.MethodPut, "/api/v1/sites/plant/data-rules", map[string]string{
+				"document": "apiVersion: colony/v1\nkind: Site\nmetadata: {id: plant}\nspec: {exec: allowed, data: {rules: [{name: a, direction: up, topics: [a]}]}}\n",
+			}, nil)
+			b.event(fleet.DataRulesChanged, "1 rule")
+			b.push(func(dir string) {
+				name := filepath.Join(dir, "sites/plant/site.yaml")
+				err := os.Remove(name)
+				if content != "" {
+					err = os.WriteFile(name, []byte(content), 0o644)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			})
+			b.event(fleet.DataRulesInvalid, problem)
+			conn, _, err := b.dial(execPath, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := lo.visit(t.Context())
+			awaits(t, conn, "began")
+			types(t, conn, websocket.BinaryMessage, "\x00exit")
+			awaits(t, conn, "end")
+			<-v.ended
+		})
+	}
+}
+
 // idle has a session end where nothing is typed for as long as its client said.
 func (b *bench) idle(t *testing.T, lo *played) {
 	t.Helper()
@@ -294,7 +331,7 @@ func (b *bench) badHandshakes(t *testing.T) {
 	}
 }
 
-// stopped has a session followed by somebody else, and ended by a third one.
+// stopped has a session followed by another person, and ended by a third one.
 func (b *bench) stopped(t *testing.T, lo *played) {
 	t.Helper()
 	conn, _, err := b.dial(execPath, "")

@@ -97,7 +97,7 @@ func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 	return parts, nil
 }
 
-func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
+func (c *CO) newSites(s stores, b siteBroker) (*sites, error) {
 	to := func(kind topic.Kind, retain bool) func(context.Context, protocol.SiteID, []byte) error {
 		return publisher(b, kind, retain)
 	}
@@ -157,7 +157,7 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 }
 
 // publisher returns what publishes encoded messages of a kind to a site.
-func publisher(b centralBroker, kind topic.Kind, retain bool) func(context.Context, protocol.SiteID, []byte) error {
+func publisher(b siteBroker, kind topic.Kind, retain bool) func(context.Context, protocol.SiteID, []byte) error {
 	return func(ctx context.Context, site protocol.SiteID, payload []byte) error {
 		return b.Publish(ctx, broker.Message{
 			Topic: topic.ForSite(kind, site), Payload: payload, QoS: 1, Retain: retain, ContentType: protocol.ContentType,
@@ -169,9 +169,8 @@ func publisher(b centralBroker, kind topic.Kind, retain bool) func(context.Conte
 func (c *CO) newLoop(s stores, rollouts *driver.Driver, down *downlink.Downlink, publish func(context.Context, protocol.SiteID, []byte) error) (*desired.Loop, error) {
 	o := desired.Options{
 		Store: s.fleet, Read: rollouts.Read, Watch: rollouts.Watch, Interval: c.opts.Git.Interval, Logger: c.log,
-		Resolve: resolve(s, rollouts), Limits: proposal.Limits(c.opts.Removals),
+		Judgement: desired.Judgement{Resolve: resolve(s, rollouts), Admit: s.admission.Admit, Compile: s.admission.Compile}, Limits: proposal.Limits(c.opts.Removals),
 		Positions: s.fleet, Proposals: s.proposals, History: history{s.repo}, Nodes: s.fleet.PlacementNodes,
-		Compile: s.admission.Compile,
 		Outcomes: desired.Outcomes{
 			Publish: publish, RulesChanged: down.RulesChanged, Removed: func(protocol.SiteID) { s.machines.Notify() },
 		},
@@ -188,7 +187,7 @@ func (c *CO) newLoop(s stores, rollouts *driver.Driver, down *downlink.Downlink,
 // openKeys reads the keys with which desired states are signed; nil: nothing is.
 func (c *CO) openKeys() (*keys.Set, error) {
 	if c.opts.Signing.Dir == "" {
-		c.log.Warn("desired states are not signed: whoever reaches a broker can make sites run anything; this is for development: set signing.dir")
+		c.log.Warn("desired states are not signed: every client of a broker can make sites run anything; this is for development: set signing.dir")
 		return nil, nil
 	}
 	set, err := keys.Open(c.opts.Signing.Dir)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/packaging"
-	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -227,7 +227,7 @@ func (b *bench) vendor(id, compose string) string {
 	if err := p.Write(folder); err != nil {
 		b.t.Fatal(err)
 	}
-	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{"registry.colony": b.co.HTTPAddr()}})
+	reg := ociclient.New(ociclient.Options{Hosts: map[string]string{"registry.colony": b.co.HTTPAddr()}})
 	defer reg.Close()
 	if _, err := packaging.Push(b.t.Context(), reg, os.DirFS(folder), "registry.colony/"+id); err != nil {
 		b.t.Fatal(err)
@@ -345,7 +345,7 @@ func TestNothingIsCommittedThatWillNotCompile(t *testing.T) {
 	if err := p.Write(folder); err != nil {
 		t.Fatal(err)
 	}
-	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{"registry.colony": b.co.HTTPAddr()}})
+	reg := ociclient.New(ociclient.Options{Hosts: map[string]string{"registry.colony": b.co.HTTPAddr()}})
 	defer reg.Close()
 	if _, err := packaging.Push(t.Context(), reg, os.DirFS(folder), "registry.colony/web"); err != nil {
 		t.Fatal(err)

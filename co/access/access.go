@@ -1,4 +1,4 @@
-// Package access says who may do what by the CO's API: roles, the permissions that they have, and
+// Package access decides what each principal may do by the CO's API: roles, their permissions, and
 // the permission that each operation needs.
 package access
 
@@ -22,28 +22,28 @@ type Permission string
 
 // The permissions. Each operation of the API needs one of them.
 const (
-	// Open needs nobody: what a load balancer asks.
+	// Open needs no token: the requests of a load balancer.
 	Open Permission = ""
-	// Authenticated is what each principal has: to ask who it is.
+	// Authenticated is what each principal has: it may ask for its own name and role.
 	Authenticated Permission = "authenticated"
 
 	ReadFleet        Permission = "fleet:read"        // sites, nodes, deployments, events, applications, metrics
 	ReadData         Permission = "data:read"         // machine data
 	WriteDeployments Permission = "deployments:write" // and volumes that outlived them
-	WriteCommands    Permission = "commands:write"
-	ReadLogs         Permission = "logs:read"     // of containers: they may hold secrets
-	Collect          Permission = "nodes:collect" // diagnostics and files of nodes: they may hold secrets
-	OpenSessions     Permission = "sessions:open" // programs in containers, and the end of sessions of others
-	ReadSessions     Permission = "sessions:read" // who was at which program, and what it showed
-	WriteApps        Permission = "apps:write"    // applications, images and archives
-	WriteRules       Permission = "rules:write"   // of machine data
-	DecideProposals  Permission = "proposals:decide"
-	WriteSites       Permission = "sites:write"    // sites and nodes, and what a site may go on from
-	WriteMachines    Permission = "machines:write" // join tokens, approvals, revocations, clients and accounts of brokers
-	WriteAccess      Permission = "access:write"   // tokens of this package
-	ReadAudit        Permission = "audit:read"     // who did what
+	WriteCommands    Permission = "commands:write"    // commands to nodes, restrictions included
+	ReadLogs         Permission = "logs:read"         // of containers: they may hold secrets
+	Collect          Permission = "nodes:collect"     // diagnostics and files of nodes: they may hold secrets
+	OpenSessions     Permission = "sessions:open"     // programs in containers, and the end of sessions of others
+	ReadSessions     Permission = "sessions:read"     // which person used which program, and what it showed
+	WriteApps        Permission = "apps:write"        // applications, images and archives
+	WriteRules       Permission = "rules:write"       // of machine data
+	DecideProposals  Permission = "proposals:decide"  // confirm and withdraw proposals
+	WriteSites       Permission = "sites:write"       // sites and nodes, and what a site may go on from
+	WriteMachines    Permission = "machines:write"    // join tokens, approvals, revocations, clients and accounts of brokers
+	WriteAccess      Permission = "access:write"      // tokens of this package
+	ReadAudit        Permission = "audit:read"        // the audit
 
-	// nobody is what an operation needs that is in no table.
+	// This is the permission of an operation that is in no table: no role has it.
 	nobody Permission = "nobody"
 )
 
@@ -56,7 +56,7 @@ var operations = map[string]Permission{
 	"GET /api/v1/nodes": ReadFleet, "GET /api/v1/nodes/{site}/{node}": ReadFleet, "GET /api/v1/sites/{site}/volumes": ReadFleet,
 	"GET /api/v1/unenrolled-sites": ReadFleet, "GET /api/v1/pending-nodes": ReadFleet, "GET /api/v1/pending-revocations": ReadFleet, "GET /api/v1/revoked-keys/{key}": ReadFleet,
 	"GET /api/v1/apps": ReadFleet, "GET /api/v1/apps/{id}": ReadFleet, "GET /api/v1/apps/{id}/versions/{version}": ReadFleet,
-	"GET /api/v1/deployments": ReadFleet, "GET /api/v1/deployments/{site}/{name}": ReadFleet, "GET /api/v1/deployments/{site}/{name}/history": ReadFleet,
+	"GET /api/v1/deployments": ReadFleet, "GET /api/v1/deployments/{site}/{name}": ReadFleet, "GET /api/v1/deployments/{site}/{name}/history": ReadFleet, "GET /api/v1/deployments/{site}/{name}/explain": ReadFleet,
 	"GET /api/v1/events": ReadFleet, "GET /api/v1/proposals": ReadFleet, "GET /api/v1/proposals/{id}": ReadFleet,
 	"GET /api/v1/images": ReadFleet, "GET /api/v1/images/uses": ReadFleet, "GET /api/v1/sites/{site}/data-rules": ReadFleet, "GET /api/v1/sites/{site}/devices": ReadFleet,
 	"GET /api/v1/broker/clients": ReadFleet,
@@ -79,8 +79,9 @@ var operations = map[string]Permission{
 	"GET /api/v1/deployments/{site}/{name}/forward": OpenSessions,
 	"GET /api/v1/sessions":                          ReadSessions, "GET /api/v1/sessions/{id}": ReadSessions, "GET /api/v1/sessions/{id}/recording": ReadSessions,
 	"GET /api/v1/sites/{site}/exec": ReadFleet, "PUT /api/v1/sites/{site}/exec": WriteSites,
+	"GET /api/v1/sites/{site}/maintenance": ReadFleet, "PUT /api/v1/sites/{site}/maintenance": WriteSites, "DELETE /api/v1/sites/{site}/maintenance": WriteSites,
 
-	"POST /api/v1/apps": WriteApps, "DELETE /api/v1/apps/{id}/versions/{version}": WriteApps, "DELETE /api/v1/images": WriteApps,
+	"POST /api/v1/apps": WriteApps, "PATCH /api/v1/apps/{id}/versions/{version}": WriteApps, "DELETE /api/v1/apps/{id}/versions/{version}": WriteApps, "DELETE /api/v1/images": WriteApps,
 
 	"PUT /api/v1/sites/{site}/data-rules": WriteRules, "DELETE /api/v1/sites/{site}/data-rules": WriteRules,
 
@@ -111,15 +112,15 @@ var operations = map[string]Permission{
 // described are the routes of the API's own description.
 var described = regexp.MustCompile(`^GET /(openapi(-3\.0)?\.(json|yaml)|schemas/\{schema\})$`)
 
-// HowToSignIn is the operation by which whoever has no token learns how to get one.
+// HowToSignIn is the operation by which a person without a token learns how to get one.
 const HowToSignIn = "GET /api/v1/sign-in"
 
 // specs is the operation by which a site fetches, by its digest, what it is to run.
 const specs = "GET /api/v1/specs/{digest}"
 
-// Needs returns what an operation needs, by the method and the pattern of its route, as
-// "GET /api/v1/sites/{site}". Nobody has what an operation needs that this package does not know.
-// Each principal may learn that a path has no route, which is "".
+// Needs returns what an operation needs, by the method and the pattern of its route, as "GET
+// /api/v1/sites/{site}". An operation that this package does not know needs a permission that no
+// role has. Each principal may learn that a path has no route, which is "".
 func Needs(route string) Permission {
 	if route == "" {
 		return Authenticated
@@ -171,8 +172,8 @@ func (s Sites) Needs(route string) Permission {
 	return Needs(route)
 }
 
-// RegistryNeeds returns what a request to the registry needs. A client that asks for the version of the API is asked
-// who it is, since it would not offer its credentials later.
+// RegistryNeeds returns what a request to the registry needs. A client that asks for the version of the API must
+// present a token, since it would not offer its credentials later.
 func (s Sites) RegistryNeeds(method, path string) Permission {
 	switch read := method == http.MethodGet || method == http.MethodHead; {
 	case !read:
@@ -185,7 +186,7 @@ func (s Sites) RegistryNeeds(method, path string) Permission {
 	return Open
 }
 
-// A Principal is a person or a program that has proved who it is. Its role is empty where it may do nothing.
+// A Principal is an authenticated person or program. Its role is empty where it may do nothing.
 type Principal struct {
 	Name    string    `json:"name"`
 	Role    Role      `json:"role" doc:"read-only, operator, admin, or a role of the configuration"`
@@ -193,7 +194,8 @@ type Principal struct {
 	Further []Grant   `json:"further,omitempty" doc:"roles besides, of a person whose groups give several"`
 	Token   string    `json:"token" doc:"id of the token that it has shown"`
 	Expires time.Time `json:"expires" doc:"when that token ends"`
-	// Issuer and Subject are who vouches for a person, and under which name.
+	// Issuer and Subject are the OpenID provider that authenticated a person, and the person's id
+	// there.
 	Issuer  string `json:"issuer,omitempty" doc:"the OpenID provider that vouches for it; absent: this CO does"`
 	Subject string `json:"subject,omitempty" doc:"its identifier at the provider, which never changes; absent: this CO vouches for it"`
 	// Key is the thumbprint of the provider's key that has signed the token; empty where there is no issuer.
@@ -215,10 +217,10 @@ type Token struct {
 	Name      string     `json:"name" doc:"whom it was made for: each change that is made with it names it"`
 	Role      Role       `json:"role" doc:"read-only, operator, admin, or a role of the configuration"`
 	Sites     []string   `json:"sites,omitempty" doc:"the sites for which the role holds: names, how names begin with a * after it, or @ and the name of a group of sites; absent: all"`
-	CreatedAt time.Time  `json:"createdAt"`
-	CreatedBy string     `json:"createdBy" doc:"who made it; console: on the CO's machine"`
-	Expires   time.Time  `json:"expires"`
-	RevokedAt *time.Time `json:"revokedAt,omitempty"`
+	CreatedAt time.Time  `json:"createdAt"` // by the CO's clock
+	CreatedBy string     `json:"createdBy" doc:"its maker; console: a user of the CO's machine"`
+	Expires   time.Time  `json:"expires"`             // when its life ends
+	RevokedAt *time.Time `json:"revokedAt,omitempty"` // when it was revoked; absent: it was not
 	UsedAt    *time.Time `json:"usedAt,omitempty" doc:"when it was used last, to about a minute; absent: never"`
 	Key       string     `json:"key,omitempty" doc:"thumbprint of the key that signed it; absent: not known"`
 }
@@ -231,7 +233,7 @@ func (t Token) String() string {
 	return fmt.Sprintf("token %s of %s (%s of %s)", t.ID, t.Name, t.Role, strings.Join(t.Sites, ", "))
 }
 
-// Principal returns who shows a token.
+// Principal returns the principal of a token.
 func (t Token) Principal() Principal {
 	return Principal{Name: t.Name, Role: t.Role, Sites: t.Sites, Token: t.ID, Expires: t.Expires}
 }
@@ -241,24 +243,24 @@ func (t Token) Holds(at time.Time) bool { return t.RevokedAt == nil && at.Before
 
 // The bounds of a token's life.
 const (
-	MinLife = time.Minute
-	MaxLife = 2 * 365 * 24 * time.Hour
+	MinLife = time.Minute              // the shortest life
+	MaxLife = 2 * 365 * 24 * time.Hour // the longest life: two years
 )
 
-// Console is who makes tokens on the CO's own machine.
+// Console is the name of the user on the CO's own machine, who makes tokens there.
 const Console = "console"
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._@-]{0,62}[a-z0-9])?$`)
 
-// A Request is what somebody asks of a new token.
+// A Request says which token to make.
 type Request struct {
-	Name, Role string
-	Custom     Custom   // the roles there are besides those that are always there
-	Sites      []string // as of ParseSites; nil: all; an empty list is refused
-	Life       time.Duration
+	Name, Role string        // name of the token, and its role
+	Custom     Custom        // the roles there are besides those that are always there
+	Sites      []string      // as of ParseSites; nil: all; an empty list is refused
+	Life       time.Duration // how long it is valid
 }
 
-// NewToken returns a token with a new id, after it has checked what somebody asks for. Errors are of kind Invalid and say what is wanted.
+// NewToken returns a token with a new id, after it has checked the request. Errors are of kind Invalid and say what is wanted.
 func NewToken(r Request, by string, now time.Time) (Token, error) {
 	name, life := r.Name, r.Life
 	if name == Console {
@@ -289,7 +291,7 @@ type key struct{}
 type value struct {
 	Principal
 	sites  siteset.Set
-	denied func(err error) // nil: nobody wants to know
+	denied func(err error) // nil: it is not called
 }
 
 // With returns a context of a request of p that needs a permission, which Allows has granted. It calls denied, unless that is
@@ -307,7 +309,7 @@ func Deny(ctx context.Context, err error) error {
 	return err
 }
 
-// From returns whose request a context is of, and false where nobody was asked.
+// From returns the principal of a request's context, and false where no token is required.
 func From(ctx context.Context) (Principal, bool) {
 	v, ok := ctx.Value(key{}).(value)
 	return v.Principal, ok

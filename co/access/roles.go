@@ -17,9 +17,9 @@ type Role string
 
 // The roles that are always there. Each has the permissions of those before it.
 const (
-	ReadOnly Role = "read-only"
-	Operator Role = "operator"
-	Admin    Role = "admin"
+	ReadOnly Role = "read-only" // may read the fleet
+	Operator Role = "operator"  // may also change deployments, applications and rules, and command nodes
+	Admin    Role = "admin"     // may do everything, tokens and machines included
 )
 
 // Roles are all roles that are always there, the one with the fewest permissions first.
@@ -53,7 +53,7 @@ func (r Role) Has(p Permission) bool {
 // A RoleConfig is a role of the CO's configuration.
 type RoleConfig struct {
 	Name        string       `yaml:"name"`
-	Permissions []Permission `yaml:"permissions"`
+	Permissions []Permission `yaml:"permissions"` // that the role has
 }
 
 // Custom are roles besides those that are always there, each with its permissions. Nil is none. It is not changed once it is made.

@@ -163,8 +163,8 @@ func (p Principal) Allows(n Need) error {
 	return protocol.Errorf(protocol.Denied, "the token of %s holds for %s, and this needs one for the whole fleet", p.Name, set)
 }
 
-// May reports whether the request of a context has a permission for a site, also where it needed another one. It has where
-// nobody was asked who they are.
+// May reports whether the request of a context has a permission for a site, also where the request itself needed another
+// permission. It is true where no token is required.
 func May(ctx context.Context, need Permission, id protocol.SiteID) bool {
 	p, asked := From(ctx)
 	return !asked || p.Allows(Need{need, OneSite, id}) == nil
@@ -177,7 +177,7 @@ func check(p Principal, set siteset.Set, id protocol.SiteID) error {
 	return protocol.Errorf(protocol.Denied, "the token of %s holds for %s, and not for site %q", p.Name, set, id)
 }
 
-// SitesOf returns the sites that the request of a context may be about: all where nobody was asked who they are.
+// SitesOf returns the sites that the request of a context may be about: all where no token is required.
 func SitesOf(ctx context.Context) siteset.Set {
 	v, _ := ctx.Value(key{}).(value)
 	return v.sites

@@ -1,6 +1,6 @@
 // Package admission judges a deployment before the CO obeys it: by the rules of its application, by whose
 // components it runs, and by the compiler. The API asks before it commits a deployment, and the loop of the
-// desired state does when it reads a commit that somebody else made, so that both say the same.
+// desired state asks when it reads a commit that the API did not make, so that both decide alike.
 package admission
 
 import (
@@ -18,10 +18,16 @@ import (
 
 // Apps is the catalog of applications. What it does not have is an error of kind NotFound.
 type Apps interface {
+	// App returns an application with its versions.
 	App(ctx context.Context, id string) (fleet.App, error)
+	// AppVersion returns one version of an application.
 	AppVersion(ctx context.Context, id, version string) (fleet.AppVersion, error)
 	// AppsWith returns the applications with a component.
 	AppsWith(ctx context.Context, repository, revision string) ([]string, error)
+	// Staged returns a version of an application with its stage alone.
+	Staged(ctx context.Context, id, version string) (fleet.AppVersion, error)
+	// Deployed reports whether a deployment is of a version of an application, or was once.
+	Deployed(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, app, version string) (bool, error)
 }
 
 // Repo is the deployments repo.
@@ -55,10 +61,10 @@ type Admission struct{ o Options }
 // New returns an Admission.
 func New(o Options) *Admission { return &Admission{o} }
 
-// Resolve holds the file of a deployment, as a commit has it, against the rules of its
-// application, which the API holds a request to before it writes one, and returns it with the
-// defaults of the parameters that it leaves out. An application that the catalog does not have
-// has no rules that are known here, but for one: its components are no other application's.
+// Resolve checks the file of a deployment, as a commit has it, against the rules of its
+// application; the API checks a request against the same rules before it commits. It returns the
+// deployment with the defaults of the parameters that the file leaves out. For an application that
+// the catalog does not have only one rule is known: its components belong to no other application.
 func (a *Admission) Resolve(ctx context.Context, file, commit string, d *v1rc3.Deployment) (*v1rc3.Deployment, error) {
 	app, err := a.rules(ctx, d)
 	if err != nil {
@@ -98,13 +104,40 @@ func (a *Admission) Resolve(ctx context.Context, file, commit string, d *v1rc3.D
 	return intent.Resolve(app, d, installed, raw)
 }
 
-// Check says why a deployment that is not committed yet would be refused once it is: by
-// the rules of its application, or by the compiler, or as a registry answers that it does not have
-// an archive or an image. What cannot be known now, because a registry is away, is an error of
-// another kind than Invalid. It returns the digest of the specification.
-func (a *Admission) Check(ctx context.Context, file string, d *v1rc3.Deployment) (protocol.Digest, error) {
-	resolved, err := a.Resolve(ctx, file, "", d)
+// Admit refuses, as Denied, a deployment of a version that is retired, unless the deployment is of that version, or was once: it
+// may change, and return to it.
+func (a *Admission) Admit(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, d *v1rc3.Deployment) error {
+	version, err := a.version(ctx, d)
+	if err != nil || version == "" {
+		return err
+	}
+	v, err := a.o.Apps.Staged(ctx, d.Spec.ApplicationID, version)
+	if protocol.KindOf(err) == protocol.NotFound {
+		return nil // it was removed meanwhile
+	}
+	if err != nil || v.Stage != fleet.Retired {
+		return err
+	}
+	deployed, err := a.o.Apps.Deployed(ctx, site, name, v.AppID, v.Version)
+	if err != nil || deployed {
+		return err
+	}
+	return v.Refusal()
+}
+
+// Check says why a deployment would be refused once it is committed: by the rules of its
+// application, by the compiler, because its version is retired, or because a registry answers that it has no such archive or image.
+// If that cannot be known now, because a registry is not reachable, the error is of another kind
+// than Invalid. Check returns the digest of the specification.
+func (a *Admission) Check(ctx context.Context, t intent.Target, d *v1rc3.Deployment) (protocol.Digest, error) {
+	resolved, err := a.Resolve(ctx, intent.Path(t.Site, t.Name), "", d)
 	if err != nil {
+		return "", err
+	}
+	if err := a.Admit(ctx, t.Site, t.Name, d); err != nil {
+		if protocol.KindOf(err) == protocol.Denied {
+			err = protocol.Errorf(protocol.Invalid, "%w", err)
+		}
 		return "", err
 	}
 	entry, _, err := compiler.Compile(ctx, resolved, a.o.Images)
@@ -153,6 +186,19 @@ func (a *Admission) rules(ctx context.Context, d *v1rc3.Deployment) (*v1rc3.Appl
 		}
 	}
 	return nil, nil
+}
+
+// version returns the version of an application that a deployment is of; "": it names none, and the catalog has none with its
+// archives.
+func (a *Admission) version(ctx context.Context, d *v1rc3.Deployment) (string, error) {
+	if c := d.Spec.Colony; c != nil && c.ApplicationVersion != "" {
+		return c.ApplicationVersion, nil
+	}
+	app, err := a.rules(ctx, d)
+	if err != nil || app == nil {
+		return "", err
+	}
+	return app.Metadata.Version, nil
 }
 
 // checkOwners refuses a deployment of an application without rules that runs components of others.

@@ -1,5 +1,5 @@
-// Package audit says who did what by the CO's API: its rows, the chain of hashes over them, and the
-// signed checkpoints of that chain. Rows are written by the caller.
+// Package audit records which principal did what by the CO's API: its rows, the chain of hashes
+// over them, and the signed checkpoints of that chain. Rows are written by the caller.
 package audit
 
 import (
@@ -23,11 +23,11 @@ const (
 	Outcome Kind = "outcome"
 	// Settled stands for an outcome that was not written in time. An outcome that comes later counts.
 	Settled Kind = "settled"
-	// Refused is an operation that was not carried out, as whoever asked may not do it.
+	// Refused is an operation that was not carried out, as its caller may not do it.
 	Refused Kind = "refused"
 	// Local is what was done on the CO's own machine, or on that of a site's LO, without its API.
 	Local Kind = "local"
-	// Pushed is a commit that somebody pushed to the deployments repo, without the API.
+	// Pushed is a commit that was pushed to the deployments repo, without the API.
 	Pushed Kind = "pushed"
 )
 
@@ -38,7 +38,7 @@ type Row struct {
 	Kind Kind      `json:"kind"`
 	// Of is the intent that an outcome is of.
 	Of string `json:"of,omitempty"`
-	// Principal, Role and Token are whose request it was; empty where nobody was asked.
+	// Principal, Role and Token are of the caller; empty where no token is required.
 	Principal string `json:"principal,omitempty"`
 	Role      string `json:"role,omitempty"`
 	Token     string `json:"token,omitempty"`
@@ -152,7 +152,7 @@ func Stamp(ctx context.Context, message string) string {
 type Entry struct {
 	ID        string     `json:"id" doc:"the id of its row; commits name it as Colony-Audit"`
 	At        time.Time  `json:"at" doc:"when it was asked for, by the CO's clock"`
-	Kind      Kind       `json:"kind" enum:"intent,refused,local,pushed" doc:"intent: it was carried out; refused: whoever asked may not do it; local: it was done on the CO's own machine, or on that of a site's LO, which says so; pushed: a commit that somebody pushed to the deployments repo"`
+	Kind      Kind       `json:"kind" enum:"intent,refused,local,pushed" doc:"intent: it was carried out; refused: the caller may not do it; local: it was done on the CO's own machine, or on that of a site's LO, which reports it; pushed: a commit that was pushed to the deployments repo, without the API"`
 	Principal string     `json:"principal,omitempty" doc:"whose token was shown; absent: none"`
 	Role      string     `json:"role,omitempty" doc:"of the principal at that time"`
 	Token     string     `json:"token,omitempty" doc:"id of the token"`
@@ -169,7 +169,7 @@ type Entry struct {
 
 // A Filter picks entries; its zero value all.
 type Filter struct {
-	Principal string
+	Principal string // name of the caller; empty: all
 	Target    string // the beginning of the path that was asked for
 	Kind      Kind
 	Since     time.Time // inclusive

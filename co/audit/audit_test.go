@@ -64,7 +64,7 @@ func TestVerify(t *testing.T) {
 		audit.NewCheckpoint(key, time.Unix(10, 0), 10, good[9].Hash),
 	}
 	clone := func() []audit.Sealed { return append([]audit.Sealed(nil), good...) }
-	// Who has the database may seal anew what they have changed.
+	// An owner of the database can seal changed rows anew.
 	rewritten := func() []audit.Sealed {
 		rows := clone()
 		rows[4].Principal = "bob"
@@ -120,7 +120,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A checkpoint that somebody else signed, or altered, does not count, nor a torn line.
+// A checkpoint that another key signed, or that was altered, does not count, nor a torn line.
 func TestCheckpoints(t *testing.T) {
 	t.Parallel()
 	key := keys(t)

@@ -20,7 +20,7 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 // A Sealed row has a place in the chain. Positions begin at 1 and have no gaps.
 type Sealed struct {
 	Row
-	Position int64
+	Position int64 // in the chain
 	Hash     Hash
 }
 
@@ -35,10 +35,10 @@ func Chain(before Hash, r Row) (Hash, error) {
 
 // A Checkpoint is the end of the chain at a time, signed. It is kept outside of the database.
 type Checkpoint struct {
-	Position  int64     `json:"position"`
-	Hash      string    `json:"hash"` // in hex
-	At        time.Time `json:"at"`   // by the CO's clock, in UTC, to the second
-	Signature []byte    `json:"signature"`
+	Position  int64     `json:"position"`  // of the last row that it covers, from 1
+	Hash      string    `json:"hash"`      // in hex
+	At        time.Time `json:"at"`        // by the CO's clock, in UTC, to the second
+	Signature []byte    `json:"signature"` // Ed25519, by the key of the checkpoints
 }
 
 // signed is what the signature of a checkpoint covers.
@@ -65,7 +65,7 @@ func (c Checkpoint) Signed(key ed25519.PublicKey) bool {
 type Finding struct {
 	Position int64  `json:"position" doc:"in the chain"`
 	ID       string `json:"id,omitempty" doc:"of the row; absent where there is none"`
-	Problem  string `json:"problem"`
+	Problem  string `json:"problem"` // what is wrong, for people
 }
 
 // A Verifier follows the chain. Use NewVerifier, give it the rows in their order, and ask for what it found. It is
@@ -148,7 +148,7 @@ func (v *Verifier) Found() (found []Finding, more int) { return v.found, v.dropp
 func (v *Verifier) Position() (int64, Hash) { return v.position, v.hash }
 
 // ParseCheckpoints reads a file of checkpoints, one JSON object a line, and returns those that the holder of key
-// signed. Whole lines that are none, or that somebody else signed, are counted; an end that was torn off is left out.
+// signed. It counts the whole lines that are no checkpoint, or that another key signed; a torn last line is left out.
 func ParseCheckpoints(b []byte, key ed25519.PublicKey) (list []Checkpoint, bad int) {
 	for line := range bytes.Lines(b[:bytes.LastIndexByte(b, '\n')+1]) {
 		var c Checkpoint

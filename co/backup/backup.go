@@ -1,7 +1,6 @@
-// Package backup saves what a CO cannot get back from anywhere else into a directory, and
-// restores it: the database, the deployments repo where it lies on this machine, the OCI
-// registry, the configuration, its signing keys, and the root of the fleet's certificates. The database is one consistent dump; what the sites know
-// better follows by itself after a restore.
+// Package backup saves into a directory what a CO cannot get back from elsewhere, and restores it: the database, the deployments repo if it is on
+// this machine, the OCI registry, the configuration, the signing keys, and the root of the fleet's certificates. The database is one consistent
+// dump. After a restore the sites report what is newer.
 package backup
 
 import (
@@ -58,9 +57,9 @@ type Source struct {
 
 // A Manifest says what a backup holds.
 type Manifest struct {
-	Format   int       `json:"format"`
-	Version  string    `json:"version"` // of the program that made it
-	Created  time.Time `json:"created"`
+	Format   int       `json:"format"`   // version of the layout of the backup
+	Version  string    `json:"version"`  // of the program that made it
+	Created  time.Time `json:"created"`  // when the backup was made
 	Schema   int       `json:"schema"`   // number of the last migration of the database
 	Postgres int       `json:"postgres"` // major version of the server
 	Remote   string    `json:"remote"`   // of the deployments repo, without a password

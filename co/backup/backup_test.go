@@ -110,12 +110,16 @@ func (p *place) content(url string) string {
 }
 
 // co makes the directory and the repo of a CO.
-// restored is the content of a database after a restore, without the one row by which its audit says so.
+// restored is the content of a database after a restore, without the rows that say so.
 func (p *place) restored(url string) string {
 	p.t.Helper()
 	if n := p.query(url, `select count(*)::text from audit where operation = 'colony co restore'`); n != "1" {
 		p.t.Errorf("the audit has %s rows of the restore, want 1", n)
 	}
+	if n := p.query(url, `select (select count(*) from restored_positions)::text || ' of ' || (select count(*) from sites)`); n == "0 of 0" || strings.Split(n, " of ")[0] != strings.Split(n, " of ")[1] {
+		p.t.Errorf("the positions of %s sites are recorded as restored", n)
+	}
+	p.exec(url, `delete from restored_positions`)
 	p.exec(url, `alter table audit disable trigger user; delete from audit where operation = 'colony co restore'; alter table audit enable trigger user`)
 	return p.content(url)
 }
@@ -192,6 +196,7 @@ func TestRestoreRevokesTokens(t *testing.T) {
 	p.fill(from.DatabaseURL, "berlin")
 	p.query(from.DatabaseURL, `insert into access_tokens (id, name, role, created_at, created_by, expires_at)
 		select 'T' || n, 'ci', 'admin', now(), 'ann', now() + make_interval(hours => n) from generate_series(-1, 2) n returning id`)
+	p.query(from.DatabaseURL, `insert into requests (site, kind, deployment, pending) values ('berlin', 'purge', 'a', true), ('berlin', 'purge', 'b', false) returning kind`)
 	dir := filepath.Join(t.TempDir(), "backup")
 	if _, err := backup.Create(t.Context(), from, dir); err != nil {
 		t.Fatal(err)
@@ -206,6 +211,9 @@ func TestRestoreRevokesTokens(t *testing.T) {
 		got, err := backup.Restore(t.Context(), to, dir, tt.choices)
 		if err != nil || got.TokensRevoked != tt.revoked {
 			t.Fatalf("restore %+v: %d revoked, want %d; %v", tt.choices, got.TokensRevoked, tt.revoked, err)
+		}
+		if n := p.query(to.DatabaseURL, `select string_agg(deployment, ',') from requests`); n != "b" || got.RequestsDropped != 1 {
+			t.Errorf("restore %+v: requests of %q are left and %d are dropped, want that of b, and one", tt.choices, n, got.RequestsDropped)
 		}
 		if n := p.query(to.DatabaseURL, count); n != tt.counts {
 			t.Errorf("restore %+v: %s tokens count, want %s", tt.choices, n, tt.counts)
@@ -428,6 +436,30 @@ func TestRestoreAfterOneThatWasKilled(t *testing.T) {
 	}
 	p.exec(to.DatabaseURL, `drop schema public cascade; alter schema public_before_restore rename to public`)
 	same("killed after the backup was in it")
+
+	// As restores of this release leave it, which no CO works with meanwhile.
+	const marked = killed + `; comment on schema public_before_restore is 'colony co restore is under way'`
+	for _, state := range []string{marked, marked + `; create table public.restored ()`} {
+		p.exec(to.DatabaseURL, state)
+		if d, err := db.Open(t.Context(), to.DatabaseURL, db.Options{}); err == nil || !strings.Contains(err.Error(), `has left the schema "public_before_restore": run colony co restore --replace again`) {
+			t.Errorf("a CO on a restore that did not end: %v", err)
+			if err == nil {
+				d.Close()
+			}
+		}
+		if _, err := backup.Restore(t.Context(), to, dir, backup.Choices{}); err == nil || !strings.Contains(err.Error(), "the database is not empty") {
+			t.Errorf("restore without replace: %v", err)
+		}
+		same("killed at any moment")
+	}
+	empty := p.co(p.database("c"), "Deploy hello")
+	p.exec(empty.DatabaseURL, `drop schema if exists public cascade; create schema public; create table public.restored (); create schema public_before_restore; comment on schema public_before_restore is 'colony co restore is under way'`)
+	if _, err := backup.Restore(t.Context(), empty, dir, backup.Choices{}); err != nil {
+		t.Errorf("over one into an empty database that did not end: %v", err)
+	}
+	if n := p.query(empty.DatabaseURL, `select count(*)::text from pg_namespace where nspname like '%before_restore'`); n != "0" {
+		t.Errorf("%s schemas are left", n)
+	}
 
 	p.exec(to.DatabaseURL, killed)
 	if _, err := backup.Restore(t.Context(), to, dir, backup.Choices{Replace: true}); err != nil {

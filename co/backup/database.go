@@ -13,11 +13,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/colonyfleet/colony/co/audit"
+	"github.com/colonyfleet/colony/internal/childproc"
 	"github.com/colonyfleet/colony/internal/privatepg"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/migrations"
@@ -32,6 +34,8 @@ type database struct {
 	url   string // for the programs, without the password
 	env   []string
 	major int // version of the server
+	// unfinished is the schema that says that a restore has not ended, quoted.
+	unfinished string
 }
 
 func openDatabase(ctx context.Context, address string) (*database, error) {
@@ -166,25 +170,33 @@ func (d *database) restore(ctx context.Context, file string, replace bool) error
 		return errors.New("restore: the database is not empty: restore into an empty one (createdb), or replace its content with --replace")
 	}
 	name := pgx.Identifier{schema}.Sanitize()
-	aside := pgx.Identifier{schema + asideSuffix}.Sanitize()
+	aside := pgx.Identifier{schema + migrations.BeforeRestore}.Sanitize()
+	d.unfinished = aside
+	put, undo := []string{"create schema " + aside}, []string{"drop schema " + aside}
 	if full {
-		if err := d.exec(ctx, "alter schema "+name+" rename to "+aside, "create schema "+name); err != nil {
-			return err
-		}
+		put, undo = []string{"alter schema " + name + " rename to " + aside, "create schema " + name}, putBack(name, aside)
+	}
+	if err := d.exec(ctx, append(put, "comment on schema "+aside+" is '"+underWay+"'")...); err != nil {
+		return err
 	}
 	err = d.run(ctx, program, "--exit-on-error", "--single-transaction", "--no-owner", "--no-privileges", "--dbname="+d.url, file)
-	switch {
-	case err != nil && full:
+	if err != nil {
 		// With its own deadline: the database is to be as it was, also where ctx has ended.
 		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectWait)
 		defer cancel()
-		return errors.Join(err, d.exec(back, "drop schema "+name+" cascade", "alter schema "+aside+" rename to "+name))
-	case err != nil:
-		return err
-	case full:
-		return d.exec(ctx, "drop schema "+aside+" cascade")
+		return errors.Join(err, d.exec(back, undo...))
 	}
 	return nil
+}
+
+// putBack are the statements that give a schema the content back that was put aside.
+func putBack(name, aside string) []string {
+	return []string{"drop schema " + name + " cascade", "alter schema " + aside + " rename to " + name, "comment on schema " + name + " is null"}
+}
+
+// finish notes that the restore of the database has ended: until then no CO works with it.
+func (d *database) finish(ctx context.Context) error {
+	return d.exec(ctx, "drop schema "+d.unfinished+" cascade")
 }
 
 // revokeTokens ends all tokens of people and programs that count, and returns how many they were.
@@ -195,6 +207,41 @@ func (d *database) revokeTokens(ctx context.Context) (int, error) {
 	}
 	tag, err := d.conn.Exec(ctx, "update access_tokens set revoked_at = now() where revoked_at is null and expires_at > now()")
 	return int(tag.RowsAffected()), wrap("revoke the tokens", err)
+}
+
+// dropRequests removes what people had asked for by name and the CO had not begun when the backup was made, as purges of volumes and removals of
+// sites: they may be done since, and what they name may be of later. It returns how many there were.
+func (d *database) dropRequests(ctx context.Context) (int, error) {
+	var there bool
+	if err := d.conn.QueryRow(ctx, "select to_regclass('requests') is not null").Scan(&there); err != nil || !there {
+		return 0, wrap("look at the requests", err)
+	}
+	// One that was asked for once more is in the desired state already.
+	tag, err := d.conn.Exec(ctx, "update requests set pending = false where pending and generation > 0")
+	if err != nil {
+		return 0, wrap("drop the requests", err)
+	}
+	published := tag.RowsAffected()
+	tag, err = d.conn.Exec(ctx, "delete from requests where pending")
+	return int(published + tag.RowsAffected()), wrap("drop the requests", err)
+}
+
+// markPositions records at which position the desired state of each site was restored, see co/db/fleet/desired.
+func (d *database) markPositions(ctx context.Context) error {
+	var there bool
+	if err := d.conn.QueryRow(ctx, "select to_regclass('sites') is not null and exists (select from information_schema.columns where table_schema = current_schema() and table_name = 'sites' and column_name = 'generation')").Scan(&there); err != nil || !there {
+		return wrap("look at the sites", err)
+	}
+	for _, statement := range []string{
+		"create table if not exists restored_positions (site text primary key, epoch bigint not null, generation bigint not null)",
+		"delete from restored_positions",
+		"insert into restored_positions select id, epoch, generation from sites",
+	} {
+		if err := d.exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recordRestore adds to the audit, where the backup has one, that it was restored.
@@ -211,28 +258,32 @@ func (d *database) recordRestore(ctx context.Context, m Manifest) error {
 	return wrap("write the audit", err)
 }
 
-// asideSuffix makes the name of the schema that has what a restore replaces, until it ends.
-const asideSuffix = "_before_restore"
+// underWay is the comment on the schema that is put aside: what stands in its place is of a restore that has not ended.
+const underWay = "colony co restore is under way"
 
 // takeBack gives a schema the content back that a restore which was killed had put aside. It
-// fails where the schema has content as well: only a person knows which of the two is meant.
+// fails where the schema has content as well, of which it is not known that the restore made it: only a person knows which of the two is meant.
 func (d *database) takeBack(ctx context.Context, schema string) error {
-	var left, full bool
-	err := d.conn.QueryRow(ctx, `select exists (select from pg_namespace where nspname = $2),
-		exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1)`, schema, schema+asideSuffix).Scan(&left, &full)
+	var left, full, content, marked bool
+	const has = `exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1)`
+	err := d.conn.QueryRow(ctx, `select exists (select from pg_namespace where nspname = $2), `+has+`, `+strings.ReplaceAll(has, "$1", "$2")+`,
+		exists (select from pg_namespace where nspname = $2 and obj_description(oid, 'pg_namespace') = $3)`, schema, schema+migrations.BeforeRestore, underWay).Scan(&left, &full, &content, &marked)
 	if err != nil {
 		return fmt.Errorf("look at the database: %w", err)
 	}
 	if !left {
 		return nil
 	}
-	name, aside := pgx.Identifier{schema}.Sanitize(), pgx.Identifier{schema + asideSuffix}.Sanitize()
-	if full {
+	name, aside := pgx.Identifier{schema}.Sanitize(), pgx.Identifier{schema + migrations.BeforeRestore}.Sanitize()
+	if !content && marked { // the database was empty before
+		return d.exec(ctx, "drop schema "+aside, "drop schema "+name+" cascade", "create schema "+name)
+	}
+	if full && !marked {
 		return fmt.Errorf("restore: a restore that did not end has left schema %s, with what the database held before it, beside schema %s: "+
 			"drop the one that is not needed (drop schema %s cascade, or drop schema %s cascade; create schema %s), and restore again",
 			aside, name, aside, name, name)
 	}
-	return d.exec(ctx, "drop schema "+name, "alter schema "+aside+" rename to "+name)
+	return d.exec(ctx, putBack(name, aside)...)
 }
 
 // exec runs statements as one transaction.
@@ -286,7 +337,7 @@ func (d *database) run(ctx context.Context, program string, args ...string) erro
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // a program of PostgreSQL
 	var printed bytes.Buffer
 	cmd.Env, cmd.Stdout, cmd.Stderr = d.env, &printed, &printed
-	if err := cmd.Run(); err != nil {
+	if err := childproc.Run(cmd, syscall.SIGKILL); err != nil { // a child alone would leave its work unfinished
 		text := strings.Join(strings.Fields(printed.String()), " ")
 		return fmt.Errorf("%s: %w: %s", filepath.Base(program), err, text[:min(len(text), 1000)])
 	}

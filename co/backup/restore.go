@@ -22,6 +22,8 @@ type Restored struct {
 	RootExisted bool
 	// TokensRevoked is how many tokens of people and programs do not count any more.
 	TokensRevoked int
+	// RequestsDropped is how many things that people had asked for by name the backup has as not begun: they are to ask again.
+	RequestsDropped int
 	// CheckpointsAside is where the checkpoints of the audit are that was replaced; empty: there were none.
 	CheckpointsAside string
 }
@@ -77,12 +79,10 @@ func Restore(ctx context.Context, s Source, dir string, c Choices) (Restored, er
 	if err := d.restore(ctx, filepath.Join(dir, databaseFile), c.Replace); err != nil {
 		return out, err
 	}
-	if !c.KeepTokens {
-		if out.TokensRevoked, err = d.revokeTokens(ctx); err != nil {
-			return out, err
-		}
+	if err := d.amend(ctx, c, &out); err != nil {
+		return out, err
 	}
-	if err := d.recordRestore(ctx, m); err != nil {
+	if err := d.finish(ctx); err != nil {
 		return out, err
 	}
 	if s.Checkpoints != "" {
@@ -113,4 +113,20 @@ func Restore(ctx context.Context, s Source, dir string, c Choices) (Restored, er
 		return out, fmt.Errorf("restore the signing keys: %w", err)
 	}
 	return out, nil
+}
+
+// amend changes what the backup has and does not hold any more.
+func (d *database) amend(ctx context.Context, c Choices, out *Restored) (err error) {
+	if !c.KeepTokens {
+		if out.TokensRevoked, err = d.revokeTokens(ctx); err != nil {
+			return err
+		}
+	}
+	if out.RequestsDropped, err = d.dropRequests(ctx); err != nil {
+		return err
+	}
+	if err := d.markPositions(ctx); err != nil {
+		return err
+	}
+	return d.recordRestore(ctx, out.Manifest)
 }

@@ -125,14 +125,14 @@ const (
 type Result struct {
 	// Path is the folder of the package in the source, or the OCI tag.
 	Path    string          `json:"path"`
-	App     string          `json:"app,omitempty"`
-	Version string          `json:"version,omitempty"`
+	App     string          `json:"app,omitempty"`     // id of the application; empty: its description cannot be read
+	Version string          `json:"version,omitempty"` // of the application; empty likewise
 	Name    string          `json:"name,omitempty"`
 	Digest  protocol.Digest `json:"digest,omitempty" doc:"digest of the margo.yaml"`
 	Outcome Outcome         `json:"outcome" enum:"imported,unchanged,refused,skipped"`
 	// Kind is the class of a refusal: invalid, conflict, or unavailable.
 	Kind     protocol.Kind   `json:"kind,omitempty"`
-	Problems []v1rc3.Problem `json:"problems,omitempty"`
+	Problems []v1rc3.Problem `json:"problems,omitempty"` // why it was refused; empty: it was not
 	// Warnings name what could not be checked.
 	Warnings []string `json:"warnings,omitempty"`
 }

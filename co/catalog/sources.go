@@ -14,9 +14,8 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Sources say where packages may come from: who may call the API must not thereby read
-// the files of the CO's machine, use its credentials, or reach its networks. The zero
-// value allows nothing.
+// Sources say where packages may come from: a caller of the API must not be able to read the files
+// of the CO's machine, use its credentials, or reach its networks. The zero value allows nothing.
 type Sources struct {
 	// Roots are directories of this machine, absolute. What is below one may be
 	// imported; a symbolic link that leads out of it is not followed.

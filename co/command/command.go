@@ -1,5 +1,5 @@
-// Package command brings commands to their sites: it publishes each, signed, until it has ended there, and takes it away
-// then. The record of commands owns them: what a broker forgets is published again.
+// Package command brings commands to their sites: it publishes each command, signed, until it has ended there, and then
+// clears it. The record of commands is the owner: a command that a broker has forgotten is published again.
 package command
 
 import (
@@ -23,8 +23,8 @@ type Store interface {
 	// Pending returns the commands of which the broker may have something, of a site, or of all where it is empty; only
 	// what changed since a time.
 	Pending(ctx context.Context, site protocol.SiteID, since time.Time) ([]fleet.PendingCommand, error)
-	// Cleared records that the broker has nothing more of commands of a site.
-	Cleared(ctx context.Context, site protocol.SiteID, ids []command.ID) error
+	// Cleared records that the broker has nothing more of commands, as they were read: not of those that changed since.
+	Cleared(ctx context.Context, list []fleet.PendingCommand) error
 	// GiveUp ends commands of which nothing more comes. It returns whether there may be more.
 	GiveUp(ctx context.Context, now time.Time) (more bool, err error)
 }
@@ -52,8 +52,8 @@ const (
 	defaultEvery = 5 * time.Second
 	// margin is how long a transaction may take until its changes are seen, beyond the time that they name.
 	margin = time.Minute
-	// tryAgain is the wait after what could not be published.
-	tryAgain = 2 * time.Second
+	// retryDelay is the wait after what could not be published.
+	retryDelay = 2 * time.Second
 )
 
 // A Loop publishes commands. Its methods may be called concurrently, and never wait.
@@ -98,7 +98,7 @@ func (l *Loop) Changed(site protocol.SiteID) {
 func (l *Loop) Committed(site protocol.SiteID, events []protocol.Event) {
 	news := false
 	for i := range events {
-		if e := &events[i]; e.Kind == protocol.CommandTaken || e.Kind == protocol.CommandResult {
+		if e := &events[i]; e.Kind == protocol.CommandReceived || e.Kind == protocol.CommandResult {
 			l.count(e)
 			news = true
 		}
@@ -109,7 +109,7 @@ func (l *Loop) Committed(site protocol.SiteID, events []protocol.Event) {
 }
 
 // Connected says that a site has connected: it gets what may still come of commands once again, so that it reports what did not
-// arrive, and learns what was taken back.
+// arrive, and learns what was cancelled.
 func (l *Loop) Connected(site protocol.SiteID) {
 	l.mu.Lock()
 	leads := l.leads
@@ -147,7 +147,7 @@ func (l *Loop) Run(ctx context.Context) {
 			if err := l.bring(ctx, site, time.Time{}); err != nil && ctx.Err() == nil {
 				l.log.WarnContext(ctx, "commands not published yet, trying again", "site_id", string(site), "err", err)
 				l.Changed(site)
-				if retry.Sleep(ctx, tryAgain) != nil {
+				if retry.Sleep(ctx, retryDelay) != nil {
 					return
 				}
 			}
@@ -163,7 +163,7 @@ func (l *Loop) lead(ctx context.Context) {
 			held, release, err = l.opts.Lock(ctx)
 		}
 		if err != nil {
-			_ = retry.Sleep(ctx, tryAgain) // an error is the end of ctx
+			_ = retry.Sleep(ctx, retryDelay) // an error is the end of ctx
 			continue
 		}
 		l.setLeads(true)
@@ -215,7 +215,7 @@ func (l *Loop) bring(ctx context.Context, site protocol.SiteID, since time.Time)
 		l.keep(site, list)
 	}
 	var errs []error
-	cleared := map[protocol.SiteID][]command.ID{}
+	var cleared []fleet.PendingCommand
 	for i := range list {
 		p := &list[i]
 		want := decide(p, time.Now())
@@ -224,15 +224,14 @@ func (l *Loop) bring(ctx context.Context, site protocol.SiteID, since time.Time)
 			continue
 		}
 		if want == remove {
-			cleared[p.Site] = append(cleared[p.Site], p.ID)
+			cleared = append(cleared, *p)
 		}
 	}
-	for site, ids := range cleared {
-		if err := l.opts.Store.Cleared(ctx, site, ids); err != nil {
-			errs = append(errs, err)
-			continue
+	if len(cleared) > 0 {
+		if err := l.opts.Store.Cleared(ctx, cleared); err != nil {
+			return errors.Join(append(errs, err)...)
 		}
-		l.forget(site, ids)
+		l.forget(cleared)
 	}
 	return errors.Join(errs...)
 }
@@ -258,14 +257,15 @@ func (l *Loop) keep(site protocol.SiteID, list []fleet.PendingCommand) {
 	}
 }
 
-func (l *Loop) forget(site protocol.SiteID, ids []command.ID) {
+// forget forgets what was sent of commands that have ended. One that a site reports all the same is removed once again.
+func (l *Loop) forget(list []fleet.PendingCommand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, id := range ids {
-		delete(l.sent[site], id)
-	}
-	if len(l.sent[site]) == 0 {
-		delete(l.sent, site)
+	for i := range list {
+		p := &list[i]
+		if delete(l.sent[p.Site], p.ID); len(l.sent[p.Site]) == 0 {
+			delete(l.sent, p.Site)
+		}
 	}
 }
 
@@ -328,8 +328,8 @@ const (
 	_ step = iota
 	// ask publishes the command.
 	ask
-	// withdraw publishes that it is taken back, for the site when it connects.
-	withdraw
+	// cancel publishes that it is cancelled, for the site when it connects.
+	cancel
 	// remove publishes the same once: the site needs it no more.
 	remove
 )
@@ -337,10 +337,10 @@ const (
 // decide returns what the broker should have of a command.
 func decide(p *fleet.PendingCommand, now time.Time) step {
 	switch {
-	case fleet.CommandOpen(p.State) && !p.Withdrawn:
+	case fleet.CommandOpen(p.State) && !p.Cancelled:
 		return ask
-	case fleet.CommandOpen(p.State), p.State == fleet.CommandWithdrawn && now.Before(p.Deadline):
-		return withdraw
+	case fleet.CommandOpen(p.State), p.State == fleet.CommandCancelled && now.Before(p.Deadline):
+		return cancel
 	}
 	return remove
 }

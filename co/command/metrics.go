@@ -10,14 +10,14 @@ import (
 
 // metrics are what is counted of commands, of the sites whose events this CO commits.
 type metrics struct {
-	taken            prometheus.Counter
+	received         prometheus.Counter
 	refused, results *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {
 	f := promauto.With(reg)
-	return metrics{
-		taken: f.NewCounter(prometheus.CounterOpts{Name: "colony_co_commands_taken_total", Help: "Commands that sites have taken."}),
+	m := metrics{
+		received: f.NewCounter(prometheus.CounterOpts{Name: "colony_co_commands_received_total", Help: "Commands that sites have received, without those that they refused as a whole."}),
 		refused: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "colony_co_commands_refused_total", Help: "Commands that sites refused as a whole, by code.",
 		}, []string{"code"}),
@@ -25,18 +25,28 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Name: "colony_co_command_results_total", Help: "How commands ended on nodes, by state.",
 		}, []string{"state"}),
 	}
+	// Each series is there from the start: the increase of one that begins with 1 is 0.
+	for _, c := range command.Codes() {
+		m.refused.WithLabelValues(c.Label())
+	}
+	for _, s := range command.States() {
+		if s.Ended() {
+			m.results.WithLabelValues(s.Label())
+		}
+	}
+	return m
 }
 
 // count counts what an event says of commands. One that cannot be read counts nothing: it is an anomaly of its site.
 func (m *metrics) count(e *protocol.Event) {
 	switch e.Kind { //nolint:exhaustive // the others are not about commands
-	case protocol.CommandTaken:
-		var t command.Taken
+	case protocol.CommandReceived:
+		var t command.Received
 		if command.Unmarshal(e.Body, &t) != nil {
 			return
 		}
 		if t.Code == "" {
-			m.taken.Inc()
+			m.received.Inc()
 		} else {
 			m.refused.WithLabelValues(t.Code.Label()).Inc()
 		}

@@ -22,8 +22,8 @@ const recordWait = 30 * time.Second
 
 // The roles of the stores of a CO.
 const (
-	Sessions = "broker/sessions store"
-	Registry = "co/registry"
+	Sessions = "broker/sessions store" // sessions of the embedded broker
+	Registry = "co/registry"           // the OCI registry
 )
 
 // without is what follows where a store is missing, by its role.

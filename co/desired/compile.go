@@ -35,8 +35,9 @@ func (w *siteWork) ready() bool {
 // nothing is compiled any more.
 func (l *Loop) compileAhead(ctx context.Context, sites []protocol.SiteID, bySite map[protocol.SiteID][]file) (work map[protocol.SiteID]*siteWork, done func()) {
 	type job struct {
-		w *siteWork
-		i int
+		w    *siteWork
+		i    int
+		have fleet.Desired // what is recorded
 	}
 	var jobs []job
 	work = make(map[protocol.SiteID]*siteWork, len(sites))
@@ -50,7 +51,7 @@ func (l *Loop) compileAhead(ctx context.Context, sites []protocol.SiteID, bySite
 				continue
 			}
 			w.left.Add(1)
-			jobs = append(jobs, job{w, i})
+			jobs = append(jobs, job{w, i, have})
 		}
 		if w.left.Load() == 0 {
 			close(w.done)
@@ -63,7 +64,7 @@ func (l *Loop) compileAhead(ctx context.Context, sites []protocol.SiteID, bySite
 		group.Go(func() {
 			for n := next.Add(1); n <= int64(len(jobs)); n = next.Add(1) {
 				j := jobs[n-1]
-				j.w.desired[j.i], j.w.errs[j.i] = l.compile(ctx, j.w.files[j.i])
+				j.w.desired[j.i], j.w.errs[j.i] = l.compile(ctx, j.w.files[j.i], &j.have)
 				if j.w.left.Add(-1) == 0 {
 					close(j.w.done)
 				}
@@ -121,15 +122,15 @@ func (l *Loop) compiled(ctx context.Context, site protocol.SiteID, w *siteWork, 
 
 func byName(a, b fleet.Desired) int { return strings.Compare(string(a.Name), string(b.Name)) }
 
-// compile makes the entry of a file.
-func (l *Loop) compile(ctx context.Context, f file) (d fleet.Desired, err error) {
+// compile makes the entry of a file, of which have is recorded.
+func (l *Loop) compile(ctx context.Context, f file, have *fleet.Desired) (d fleet.Desired, err error) {
 	if f.err != nil {
 		return d, f.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.opts.CompileTimeout)
 	defer cancel()
 	defer func() {
-		// One file must never stop the others, whatever a parser makes of it.
+		// One file must never stop the others, even if a parser panics on it.
 		if p := recover(); p != nil {
 			err = protocol.Errorf(protocol.Internal, "the compiler failed: %v", p)
 		}
@@ -143,6 +144,11 @@ func (l *Loop) compile(ctx context.Context, f file) (d fleet.Desired, err error)
 	entry, spec, err := l.opts.Compile(ctx, f.path, f.commit, doc)
 	if err != nil {
 		return d, err
+	}
+	if recorded := have.Entry.Digest != "" && have.App == spec.App && have.AppVersion == spec.AppVersion; l.opts.Admit != nil && !recorded {
+		if err := l.opts.Admit(ctx, f.site, f.name, doc); err != nil {
+			return d, err
+		}
 	}
 	d = f.keep(fleet.Desired{})
 	d.Entry = entry
@@ -181,9 +187,9 @@ func oneLine(err error) string {
 	return strings.ToValidUTF8(strings.NewReplacer(":\n", ": ", "\n", "; ", "\x00", "\uFFFD").Replace(err.Error()), "\uFFFD")
 }
 
-// waits words why a file is not compiled yet, although nothing is known to be wrong with
-// it. The text stays while the file does, whatever the next try says: errors of a network
-// name ports, and each new text would be an event.
+// waits describes why a file is not compiled yet, although no fault of it is known. The text stays
+// as long as the file does: errors of later tries would name other ports, and each new text would
+// be an event.
 func waits(f file, have fleet.Desired, err error) string {
 	front := describe(f, errors.New("waits, and is tried again: "))
 	if strings.HasPrefix(have.Problem, front) {

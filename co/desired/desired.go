@@ -1,20 +1,21 @@
-// Package desired owns the desired states of the sites: it follows the deployments repo,
-// compiles what changed, records it, and publishes what each site should run.
+// Package desired owns the desired states of the sites: it follows the deployments repo, compiles
+// what changed, records it, and publishes what each site should run.
 //
-// It is level-triggered: each reconcile compares the whole repo with what is recorded,
-// and applies the difference. A file that was compiled stays compiled, also
-// over a restart: its images are pinned in the record, and nothing is resolved anew
-// until the file changes. Removals that may not be meant are held until somebody confirms
-// them, as package proposal decides. A bad file leaves its deployment as it was, and
-// affects no other one. The file of a site, with the rules of its machine data, is
-// followed in the same way: a bad one keeps the last good rules.
+// It is level-triggered: each reconcile compares the whole repo with what is recorded, and applies
+// the difference. A file that was compiled stays compiled, also over a restart: its images are
+// pinned in the record, and nothing is resolved anew until the file changes. Removals that may be
+// an accident are held until a person confirms them, as package proposal decides. A bad file leaves
+// its deployment as it was, and affects no other one. The file of a site, with the rules of its
+// machine data, is followed in the same way: a bad one keeps the last good rules.
 package desired
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
@@ -61,19 +62,14 @@ type Store interface {
 }
 
 // Options are what a Loop works with. The functions and the stores are needed, but
-// for Lock and Resolve.
+// for Lock, Resolve and Admit.
 type Options struct {
 	Store Store
 	// Read returns the head of the deployments repo, as far as it is known.
 	Read func(ctx context.Context) (Snapshot, error)
 	// Watch calls changed each time that the head changes, until ctx ends.
 	Watch func(ctx context.Context, interval time.Duration, changed func(commit string)) error
-	// Resolve says what is wrong with the values of a deployment, whose file is at path as
-	// commit has it, and fills in those that it leaves out. Nil: each is compiled as it is.
-	Resolve func(ctx context.Context, path, commit string, d *v1rc3.Deployment) (*v1rc3.Deployment, error)
-	// Compile turns a deployment, whose file is at path as commit has it, into its entry in the
-	// desired state of the site.
-	Compile func(ctx context.Context, path, commit string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error)
+	Judgement
 	Outcomes
 	// Sign fills in the signatures of a message before it is published, outside of each
 	// transaction; those of the site's last message are in earlier, and then those of this one. It is
@@ -94,8 +90,8 @@ type Options struct {
 	// returns ends when the lock is lost; release gives it back. Nil: there is no other.
 	Lock func(ctx context.Context) (held context.Context, release func(), err error)
 
-	// Audit is how often the whole record is read anew and compared with the repo and with
-	// what the sites hold, so that what somebody changed in it is put right. Default 1 hour.
+	// Audit is how often the whole record is read anew and compared with the repo and with the
+	// holdings of the sites, so that manual changes in the record are corrected. Default 1 hour.
 	Audit time.Duration
 	// Interval is how often the remote is asked. 0 means the Watch's own.
 	Interval time.Duration
@@ -112,6 +108,19 @@ type Options struct {
 	// Retry bounds the wait after a part was away: by default 1 s, 1 min.
 	Retry  retry.Policy
 	Logger *slog.Logger
+}
+
+// A Judgement says what becomes of a deployment.
+type Judgement struct {
+	// Resolve says what is wrong with the values of a deployment, whose file is at path as
+	// commit has it, and fills in those that it leaves out. Nil: each is compiled as it is.
+	Resolve func(ctx context.Context, path, commit string, d *v1rc3.Deployment) (*v1rc3.Deployment, error)
+	// Compile turns a deployment, whose file is at path as commit has it, into its entry in the
+	// desired state of the site.
+	Compile func(ctx context.Context, path, commit string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error)
+	// Admit says why the version of a deployment may not be deployed at a site. It is not asked about the version that is recorded
+	// there. Nil: each may be.
+	Admit func(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, d *v1rc3.Deployment) error
 }
 
 // Outcomes are called by a Loop about a site, for several sites at once. Those but Publish may be
@@ -146,6 +155,8 @@ type Loop struct {
 	reread    bool
 	reported  map[protocol.SiteID]bool // since they were compared last
 
+	awaits atomic.Bool // some site is awaited, or was
+
 	// What follows belongs to the goroutine of Run.
 
 	// sites is what is recorded of each site, as far as it was looked at.
@@ -172,9 +183,12 @@ type siteState struct {
 	running   []protocol.NodeRunning // what the next message says of a site that lost what it held; nil: nothing
 	published bool                   // in this session
 	signed    sign.Signatures        // those of the last message
-	followed  bool                   // in this session: the record has what the repo says
+	followed  string                 // the commit with which the record was compared in this session; empty: with none
 	overdue   bool                   // it is to be recorded also where nothing changed
-	// unknown is what its LO holds and the record does not know, until the site was followed.
+	// awaited: the record was restored from a backup and the site has not reported since. A state sent before that report could be older
+	// than the site's and still count as later.
+	awaited bool
+	// unknown is what its LO holds, or has lost, and the record does not know, until the site was followed.
 	unknown   *protocol.Held
 	heldSince time.Time // when its first message began to wait; zero: it does not
 }
@@ -313,6 +327,7 @@ func (l *Loop) session(ctx context.Context) {
 type outcome struct {
 	away    error // a part was away: try again soon
 	missing bool  // something that a file names is not there, and may come
+	repeat  bool  // the same commit is to be compared once more
 }
 
 func (o *outcome) add(err error) {
@@ -331,6 +346,12 @@ func (l *Loop) reconcile(ctx context.Context) outcome {
 		out.add(err)
 		return out
 	}
+	// Before the repo is read: what is asked for after a commit must not be compared with the files of before it.
+	requested, err := l.opts.Positions.Requested(ctx)
+	if err != nil {
+		out.add(fmt.Errorf("read what was asked for by name: %w", err))
+		return out
+	}
 	snapshot, err := l.opts.Read(ctx)
 	if err != nil {
 		out.add(err)
@@ -340,8 +361,8 @@ func (l *Loop) reconcile(ctx context.Context) outcome {
 		out.add(err)
 		return out
 	}
-	l.follow(ctx, snapshot, known, &out)
-	if out.away == nil && ctx.Err() == nil {
+	l.follow(ctx, comparison{snapshot: snapshot, requested: requested, out: &out}, known)
+	if out.away == nil && !out.repeat && ctx.Err() == nil {
 		l.head = snapshot.Commit
 	}
 	return out

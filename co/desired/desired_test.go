@@ -497,3 +497,49 @@ func TestNewDatabaseAndBadFile(t *testing.T) {
 		t.Errorf("first message = %+v, want a", m)
 	}
 }
+
+// TestVersionThatMayNotBeDeployed refuses one at a site, where what is recorded stays, and deploys it once it may be. The version that
+// is recorded is not asked about.
+func TestVersionThatMayNotBeDeployed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var asked []string
+	retired := true
+	w.start(func(o *Options) {
+		o.Admit = func(_ context.Context, site protocol.SiteID, name protocol.DeploymentName, d *v1rc3.Deployment) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			version := d.Spec.Colony.ApplicationVersion
+			asked = append(asked, fmt.Sprintf("%s/%s %s", site, name, version))
+			if version == "1.1.0" && retired {
+				return protocol.Errorf(protocol.Denied, "it is retired")
+			}
+			return nil
+		}
+	})
+	w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", "1.0.0")})
+	first := w.next("berlin")
+	w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", "1.1.0"), path("berlin", "b"): deployment("berlin", "b", "1.1.0")})
+	w.until("both are refused", func() (refused bool) {
+		w.store.set(func() {
+			refused = len(w.store.problems) == 2 && strings.Contains(w.store.problems[0], "it is retired")
+		})
+		return refused
+	})
+	w.quiet()
+	w.set(func() { retired = false })
+	w.until("both are deployed", func() bool {
+		m := w.next("berlin")
+		return names(m) == "a b" && m.Deployments[0].Digest != first.Deployments[0].Digest
+	})
+	w.set(func() { asked = nil })
+	changed := strings.Replace(deployment("berlin", "a", "1.1.0"), "spec:\n", "spec: # the same\n", 1)
+	before := w.count("a")
+	w.commit(map[string]string{path("berlin", "a"): changed})
+	w.until("a is compiled anew", func() bool { return w.count("a") > before })
+	w.set(func() {
+		if len(asked) > 0 {
+			t.Errorf("asked about what is recorded: %q", asked)
+		}
+	})
+}

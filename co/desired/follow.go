@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/proposal"
+	"github.com/colonyfleet/colony/co/repo/layout"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -42,27 +44,23 @@ type file struct {
 type comparison struct {
 	snapshot  Snapshot
 	review    *review
-	requested []protocol.SiteID // with requests of people that were not taken up
+	requested map[protocol.SiteID]bool // with requests that were not taken up; true: for its removal, among others
 	siteFiles map[protocol.SiteID]siteFile
 	out       *outcome
 }
 
 // follow compares the repo with the record, site by site.
-func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, out *outcome) {
+func (l *Loop) follow(ctx context.Context, c comparison, known []protocol.SiteID) {
+	s, out := c.snapshot, c.out
 	files := l.read(ctx, s, out)
 	l.reportStray(ctx, s, out)
 	l.claimIDs(files)
-	requested, err := l.opts.Positions.Requested(ctx)
-	if err != nil {
-		out.add(fmt.Errorf("read what was asked for by name: %w", err))
-		return
-	}
-	review, err := l.review(ctx, s, files, requested)
+	review, err := l.review(ctx, s, files, c.requested)
 	if err != nil {
 		out.add(err)
 		return
 	}
-	c := comparison{s, review, requested, l.readSites(ctx, s), out}
+	c.review, c.siteFiles = review, l.readSites(ctx, s)
 	bySite := c.bySite(known, files)
 	sites := slices.Sorted(maps.Keys(bySite))
 	work, done := l.compileAhead(ctx, sites, bySite)
@@ -109,26 +107,38 @@ func (l *Loop) followSite(ctx context.Context, c *comparison, site protocol.Site
 			return want, false
 		}
 	}
-	asked := slices.Contains(c.requested, site)
+	removal, asked := c.requested[site]
 	_, file := c.siteFiles[site]
-	if asked && !file && len(desired) == 0 {
+	if removal && !file && !slices.ContainsFunc(desired, stays) {
 		removed, err := l.removeSite(ctx, site)
 		c.out.add(err)
-		if removed || err != nil {
-			return want, false
+		if !removed && err == nil {
+			c.out.repeat = true // its LO has connected: what went with the site is held
+			l.Notify()
 		}
+		return want, false
 	}
 	if l.hold(site, waiting) {
 		return want, false
 	}
-	want = fleet.SiteWant{Site: site, Desired: desired, Data: l.siteData(ctx, site, c.siteFiles), Files: file || len(desired) > 0}
+	want = fleet.SiteWant{Site: site, Desired: desired, Data: l.siteData(ctx, site, c.siteFiles), Files: removal && (file || slices.ContainsFunc(desired, stays))}
 	have := l.sites[site]
 	have.overdue = asked
 	if have.published && have.unknown == nil && have.is(want) {
-		have.followed = true
+		have.followed = c.snapshot.Commit
 		return want, false
 	}
 	return want, true
+}
+
+// stays reports whether a deployment is in the way of a removal of its site: not one that is held because it went with that, whose request comes
+// after its commit, nor one whose file is not there and may be of before what the site runs.
+func stays(d fleet.Desired) bool {
+	switch proposal.Cause(d.Hold.Cause) { //nolint:exhaustive // the others stay
+	case proposal.SiteRemoved, proposal.Unheard, proposal.SetBack, proposal.Forgotten:
+		return false
+	}
+	return true
 }
 
 // bySite returns the files of each site: of those that are known, and of those that have any.
@@ -190,7 +200,7 @@ func (l *Loop) read(ctx context.Context, s Snapshot, out *outcome) []file {
 	var files []file
 	for _, p := range paths {
 		parts := strings.Split(p, "/")
-		if !isDeployment(parts) {
+		if !layout.IsDeployment(parts) {
 			continue
 		}
 		f := file{path: p, commit: s.Commits[p], blob: s.Blobs[p]}
@@ -308,7 +318,7 @@ func (l *Loop) have(site protocol.SiteID, name protocol.DeploymentName) (fleet.D
 	return s.desired[i], true
 }
 
-// is reports whether what is recorded of a site is what is wanted, and nobody asked for more.
+// is reports whether the record of a site equals what is desired, and nothing more was requested.
 func (s *siteState) is(want fleet.SiteWant) bool {
 	return !s.overdue && slices.EqualFunc(want.Desired, s.desired, func(a, b fleet.Desired) bool { return reflect.DeepEqual(a, b) }) &&
 		reflect.DeepEqual(want.Data, s.data)
@@ -349,7 +359,9 @@ func (l *Loop) save(ctx context.Context, commit string, list []fleet.SiteWant) e
 	var due []protocol.SiteID
 	for _, want := range followed {
 		s := l.sites[want.Site]
-		s.followed, s.unknown = true, nil
+		if s.unknown = nil; !s.awaited { // what is missing is looked at once more when it has reported
+			s.followed = commit
+		}
 		// Where files stand, and none of them was ever compiled into this record, the site may
 		// run them after its loss: "run nothing" is not what git says.
 		if !s.fresh() || len(want.Desired) == 0 && want.Data.Problem == "" {

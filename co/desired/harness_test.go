@@ -34,16 +34,18 @@ type memory struct {
 	// connected are the sites whose LO was online at least once.
 	connected map[protocol.SiteID]bool
 	held      map[deploymentKey]*fleet.Standing
-	ended     map[string]int // proposals of which nothing is held any more, by id
-	problems  []string       // events deployment_invalid
-	volumes   []string       // calls of RemoveVolumes
-	notices   []string       // kind: message
-	requested []protocol.SiteID
+	named     map[string]map[string]bool // ids of proposals, by commit
+	problems  []string                   // events deployment_invalid
+	volumes   []string                   // calls of RemoveVolumes
+	notices   []string                   // kind: message
+	requested map[protocol.SiteID]bool
 	unwanted  []protocol.SiteID // whose removal was asked for
-	saves     int
-	away      error
-	reads     int       // calls of Recorded
-	reading   chan bool // if set, Recorded takes one of it for each call but the first
+	// late is what becomes requested while a proposal is opened, where it is set.
+	late    map[protocol.SiteID]bool
+	saves   int
+	away    error
+	reads   int       // calls of Recorded
+	reading chan bool // if set, Recorded takes one of it for each call but the first
 }
 
 type record struct {
@@ -98,6 +100,9 @@ func (m *memory) SaveAll(_ context.Context, commit string, list []fleet.SiteWant
 	for i, w := range list {
 		if out[i].Err = m.away; m.away == nil {
 			out[i].Message, out[i].Changed = m.save(w.Site, commit, w.Desired, w.Data)
+			if w.Files { // a removal of the site is void
+				delete(m.requested, w.Site)
+			}
 		}
 	}
 	return out
@@ -151,10 +156,13 @@ func (m *memory) saveHeld(site protocol.SiteID, desired []fleet.Desired) {
 	for k, v := range m.held {
 		if k.site == site && holds[k] != v.Hold {
 			delete(m.held, k)
-			m.ended[v.Commit]++
 		}
 	}
 	for k, hold := range holds {
+		if m.named[hold.Commit] == nil {
+			m.named[hold.Commit] = map[string]bool{}
+		}
+		m.named[hold.Commit][hold.Proposal] = true
 		if m.held[k] == nil {
 			m.held[k] = &fleet.Standing{Site: site, Deployment: k.name, Hold: hold, Open: true}
 		}
@@ -174,7 +182,10 @@ func (m *memory) Standing(context.Context) ([]fleet.Standing, error) {
 func (m *memory) NextID(_ context.Context, _ proposal.Kind, commit string) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return proposal.ID(proposal.Removals, commit, m.ended[commit]), m.away
+	if m.late != nil {
+		m.requested, m.late = m.late, nil
+	}
+	return proposal.ID(proposal.Removals, commit, len(m.named[commit])), m.away
 }
 
 func (m *memory) Confirm(_ context.Context, id, _ string) (proposal.Proposal, error) {
@@ -200,17 +211,31 @@ func (m *memory) holds() []string {
 	return all
 }
 
-func (m *memory) Requested(context.Context) ([]protocol.SiteID, error) {
+// proposalOf returns the proposal that holds a deployment; "": none does.
+func (m *memory) proposalOf(site protocol.SiteID, name protocol.DeploymentName) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.requested, m.away
+	if v := m.held[deploymentKey{site, name}]; v != nil {
+		return v.Proposal
+	}
+	return ""
+}
+
+func (m *memory) Requested(context.Context) (map[protocol.SiteID]bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.requested), m.away
 }
 
 func (m *memory) RemoveSite(_ context.Context, site protocol.SiteID) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.away != nil || !slices.Contains(m.unwanted, site) {
+	if m.away != nil {
 		return false, m.away
+	}
+	if !slices.Contains(m.unwanted, site) { // its LO has connected: the request is void
+		m.requested = nil
+		return false, nil
 	}
 	delete(m.sites, site)
 	m.requested, m.unwanted = nil, nil
@@ -233,14 +258,14 @@ func (m *memory) Raise(_ context.Context, site protocol.SiteID, held protocol.He
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.sites[site]
-	if !held.Unknown(r.message.Held()) {
+	if !held.Unknown(r.message.Held()) && !m.reports[site].Beyond {
 		return r.message, nil
 	}
 	next, err := r.message.Position.Raise(held.Position)
 	if err == nil {
 		r.message.Position = next
-		if v := m.reports[site]; !how.Followed {
-			v.Unfollowed = true
+		if v, reported := m.reports[site]; reported || !how.Followed {
+			v.Beyond, v.Unfollowed = false, v.Unfollowed || !how.Followed
 			m.reports[site] = v
 		}
 	}
@@ -294,6 +319,7 @@ type world struct {
 	files    map[string][]byte
 	commits  map[string]string
 	skipped  map[string]string
+	origins  map[string]string // files that another one expands to, see Snapshot; they are as deployment makes them
 	gitAway  error
 	removed  map[string]Removal
 	rewrite  bool // the next commit replaces the history
@@ -321,7 +347,7 @@ type message struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, store: &memory{sites: map[protocol.SiteID]*record{}, held: map[deploymentKey]*fleet.Standing{}, ended: map[string]int{}, connected: map[protocol.SiteID]bool{}, reports: map[protocol.SiteID]fleet.SiteHeld{}},
+		t: t, store: &memory{sites: map[protocol.SiteID]*record{}, held: map[deploymentKey]*fleet.Standing{}, named: map[string]map[string]bool{}, connected: map[protocol.SiteID]bool{}, reports: map[protocol.SiteID]fleet.SiteHeld{}},
 		removed: map[string]Removal{}, nodes: map[protocol.SiteID][]placement.Node{},
 		files: map[string][]byte{}, commits: map[string]string{}, skipped: map[string]string{},
 		imageErr: map[string]error{}, compiled: map[string]int{},
@@ -342,12 +368,12 @@ func (w *world) start(change ...func(*Options)) {
 			return slices.Clone(w.nodes[site]), nil
 		},
 		Store: w.store, Read: w.read, Outcomes: w.outcomes(), Retry: retry.Policy{Min: time.Millisecond, Max: 20 * time.Millisecond},
-		Compile: func(ctx context.Context, _, _ string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+		Judgement: Judgement{Compile: func(ctx context.Context, _, _ string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			w.mu.Lock()
 			w.compiled[d.Metadata.Name]++
 			w.mu.Unlock()
 			return compiler.Compile(ctx, d, w)
-		},
+		}},
 		Watch: func(ctx context.Context, _ time.Duration, changed func(string)) error {
 			for {
 				select {
@@ -404,10 +430,38 @@ func hash(n int) string {
 	return strings.TrimPrefix(string(protocol.DigestOf([]byte{byte(n)})), "sha256:")[:40]
 }
 
-func (w *world) Removals(context.Context, string) (map[string]Removal, error) {
+func (w *world) Removals(_ context.Context, since string) (map[string]Removal, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.Clone(w.removed), nil
+	numbers := map[string]int{}
+	for n := range w.head + 1 {
+		numbers[hash(n)] = n
+	}
+	out := maps.Clone(w.removed)
+	if from, known := numbers[since]; known {
+		maps.DeleteFunc(out, func(_ string, r Removal) bool { return numbers[r.Commit] <= from })
+	}
+	return out, nil
+}
+
+func (w *world) Line(context.Context) (line []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n := w.head; n >= 0; n-- {
+		line = append(line, hash(n))
+	}
+	return line, nil
+}
+
+func (w *world) Ancestors(_ context.Context, commit string) (list []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for n := range w.head + 1 {
+		if list = append(list, hash(n)); hash(n) == commit {
+			break
+		}
+	}
+	return list, nil
 }
 
 func (w *world) Confirmations(context.Context) ([]Confirmation, error) {
@@ -435,9 +489,17 @@ func (w *world) read(context.Context) (Snapshot, error) {
 	for p, content := range w.files {
 		blobs[p] = string(protocol.DigestOf(content))
 	}
-	return Snapshot{
-		Commit: hash(w.head), Files: maps.Clone(w.files), Blobs: blobs, Commits: maps.Clone(w.commits), Skipped: maps.Clone(w.skipped),
-	}, w.gitAway
+	s := Snapshot{
+		Commit: hash(w.head), Files: maps.Clone(w.files), Blobs: blobs, Commits: maps.Clone(w.commits), Skipped: maps.Clone(w.skipped), Origins: w.origins,
+	}
+	for p, origin := range w.origins {
+		if commit, there := w.commits[origin]; there {
+			parts := strings.Split(p, "/")
+			s.Files[p], s.Commits[p] = []byte(deployment(parts[1], parts[2], "1.0.0")), commit
+			s.Blobs[p] = string(protocol.DigestOf(s.Files[p]))
+		}
+	}
+	return s, w.gitAway
 }
 
 // outcomes are what the Loop calls about sites.
@@ -541,6 +603,16 @@ func (w *world) until(what string, holds func() bool) {
 			w.t.Fatalf("not within a minute: %s", what)
 		}
 	}
+}
+
+// untilForgotten waits until exactly these sites are removed.
+func (w *world) untilForgotten(want ...protocol.SiteID) {
+	w.t.Helper()
+	w.until(fmt.Sprintf("%q are removed", want), func() bool {
+		removed := false
+		w.set(func() { removed = slices.Equal(w.forgotten, want) })
+		return removed
+	})
 }
 
 // quiet makes sure that a pass goes by without a message.

@@ -21,9 +21,9 @@ type PositionStore interface {
 	// RemoveVolumes says whose volumes go with the deployments that the next SaveAll of the
 	// site removes; those of the others stay.
 	RemoveVolumes(ctx context.Context, site protocol.SiteID, of []protocol.DeploymentName) error
-	// Requested returns the sites of which somebody asked for something by name that the next
-	// SaveAll takes up.
-	Requested(ctx context.Context) ([]protocol.SiteID, error)
+	// Requested returns the sites of which something was asked for by name that the next
+	// SaveAll takes up, and whether that is, among others, the removal of the site.
+	Requested(ctx context.Context) (map[protocol.SiteID]bool, error)
 	// RemoveSite forgets a site whose removal was asked for and of which the repo has
 	// nothing, and reports whether it did.
 	RemoveSite(ctx context.Context, site protocol.SiteID) (removed bool, err error)
@@ -43,7 +43,10 @@ func (l *Loop) Reported(site protocol.SiteID) {
 // Committed asks the loop to look at a site where events of it, which are committed, say that it
 // did not adopt a desired state: they say what it holds instead. It never blocks.
 func (l *Loop) Committed(site protocol.SiteID, events []protocol.Event) {
-	if slices.ContainsFunc(events, func(e protocol.Event) bool { return e.Kind == protocol.DesiredRefused }) {
+	awaits := l.awaits.Load() // they may say that a site went on since the backup from which its record is
+	if slices.ContainsFunc(events, func(e protocol.Event) bool {
+		return e.Kind == protocol.DesiredRefused || awaits && e.Kind == protocol.DesiredAdopted
+	}) {
 		l.Reported(site)
 	}
 }
@@ -119,13 +122,21 @@ func (l *Loop) compareHeld(ctx context.Context, held map[protocol.SiteID]fleet.S
 		}
 		s.unknown = nil // it may have reported anew since
 		v, reported := held[site]
+		awaited := s.awaited
+		if s.awaited = v.Awaited; s.awaited {
+			l.awaits.Store(true)
+			continue
+		}
+		if awaited {
+			l.Notify() // what is held until it has reported
+		}
 		var err error
 		if v.Lost {
 			err = l.recall(ctx, site)
 		} else {
 			s.running = nil
 		}
-		if err == nil && reported && (!v.Lost || v.Unfollowed) {
+		if err == nil && reported && (!v.Lost || v.Unfollowed || v.Beyond) {
 			err = l.meet(ctx, v)
 		}
 		if err != nil {
@@ -135,7 +146,7 @@ func (l *Loop) compareHeld(ctx context.Context, held map[protocol.SiteID]fleet.S
 	return nil
 }
 
-// recall makes the next message of a site say what its nodes ran, as far as that is known.
+// recall has the next message of a site list what its nodes ran, as far as that is known.
 func (l *Loop) recall(ctx context.Context, site protocol.SiteID) error {
 	s := l.sites[site]
 	if s.running != nil {
@@ -153,15 +164,15 @@ func (l *Loop) recall(ctx context.Context, site protocol.SiteID) error {
 // followed the repo in this session may be that of a backup: it waits for follow.
 func (l *Loop) meet(ctx context.Context, v fleet.SiteHeld) error {
 	s := l.sites[v.Site]
-	if v.Unfollowed && !s.followed {
+	if v.Unfollowed && s.followed == "" {
 		s.unknown = &v.Held // also where the record is above it by now
 		return nil
 	}
 	// Without a digest it is what nodes follow from, as an LO says that has lost it.
-	if !v.Held.Unknown(s.held()) || v.Held.Digest == "" && v.Held.Position == s.message.Position {
+	if !v.Beyond && (!v.Held.Unknown(s.held()) || v.Held.Digest == "" && v.Held.Position == s.message.Position) {
 		return nil
 	}
-	if !s.fresh() && !s.followed {
+	if !s.fresh() && s.followed == "" {
 		s.unknown = &v.Held
 		return nil
 	}
@@ -171,7 +182,7 @@ func (l *Loop) meet(ctx context.Context, v fleet.SiteHeld) error {
 // raise goes on above what a site holds and the record does not know.
 func (l *Loop) raise(ctx context.Context, site protocol.SiteID, held protocol.Held) error {
 	s := l.sites[site]
-	message, err := l.opts.Positions.Raise(ctx, site, held, fleet.Raise{Followed: s.followed})
+	message, err := l.opts.Positions.Raise(ctx, site, held, fleet.Raise{Followed: s.followed != "", Commit: s.followed})
 	if protocol.KindOf(err) == protocol.Conflict {
 		return l.notice(ctx, fleet.Event{Kind: fleet.DesiredPositionRefused, Site: site, Message: fmt.Sprintf(
 			"site %s gets no changes: %v. If the site is right, colony site accept-position %s goes on above it", site, err, site)})

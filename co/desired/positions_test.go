@@ -135,6 +135,43 @@ func TestRestoredRecordWaitsForTheRepo(t *testing.T) {
 	}
 }
 
+// TestRestoredRecordWaitsForTheSite restores a record from a backup: a site is sent nothing before it has reported, and then what is above all that it was
+// sent before the restore, also where the record has overtaken that.
+func TestRestoredRecordWaitsForTheSite(t *testing.T) {
+	t.Parallel()
+	for name, report := range map[string]fleet.SiteHeld{
+		"went on since the backup":  {Site: "berlin", Beyond: true, Held: protocol.Held{Position: protocol.Position{Epoch: 1, Generation: 6}, Digest: "sha256:a"}},
+		"has lost what it held":     {Site: "berlin", Beyond: true, Lost: true},
+		"holds what the backup has": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.store.add("berlin").message.Position = protocol.Position{Epoch: 1, Generation: 5}
+			w.store.reports["berlin"] = fleet.SiteHeld{Site: "berlin", Awaited: true}
+			w.start()
+			for _, version := range []string{"1.0.0", "1.1.0", "1.2.0"} {
+				w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", version)})
+				w.quiet()
+			}
+			if report.Beyond {
+				w.reports(report)
+			} else {
+				w.store.set(func() { delete(w.store.reports, "berlin") })
+				w.loop.Reported("berlin")
+			}
+			want := protocol.Position{Epoch: 1, Generation: 8}
+			if report.Beyond {
+				want = protocol.Position{Epoch: 2, Generation: 9}
+			}
+			if m := w.next("berlin"); m.Position != want || names(m) != "a" || len(m.Running) > 0 != report.Lost {
+				t.Errorf("published %s with %q, running %v, want a at %s", m.Position, names(m), m.Running, want)
+			}
+			w.quiet()
+		})
+	}
+}
+
 // TestCrashAfterTheRaise kills the CO after it went on above what a site holds, and before it
 // recorded what the repo says: the record of the backup is not published by the next one.
 func TestCrashAfterTheRaise(t *testing.T) {
@@ -198,11 +235,9 @@ func TestOutcomes(t *testing.T) {
 			t.Errorf("rules of %q may have changed, and %q were removed; want those of berlin, and none", w.changing, w.forgotten)
 		}
 	})
-	w.store.set(func() { w.store.requested, w.store.unwanted = []protocol.SiteID{"berlin"}, []protocol.SiteID{"berlin"} })
-	w.commit(map[string]string{path("berlin", "a"): ""})
-	w.until("the site is removed", func() bool {
-		removed := false
-		w.set(func() { removed = slices.Equal(w.forgotten, []protocol.SiteID{"berlin"}) })
-		return removed
+	w.store.set(func() {
+		w.store.requested, w.store.unwanted = map[protocol.SiteID]bool{"berlin": true}, []protocol.SiteID{"berlin"}
 	})
+	w.commit(map[string]string{path("berlin", "a"): ""})
+	w.untilForgotten("berlin")
 }

@@ -120,7 +120,7 @@ func (l *Loop) publish(ctx context.Context, sites []protocol.SiteID) error {
 		// A site without a position never had a desired state. Its LO would take a message
 		// without a position for one of a CO of a release before positions.
 		s := l.sites[site]
-		return s.published || s.message.Position.IsZero()
+		return s.published || s.awaited || s.message.Position.IsZero()
 	})
 	for some := range slices.Chunk(unsent, payloadsAtOnce) {
 		payloads, err := l.payloads(some)

@@ -229,7 +229,7 @@ func TestSelectorThatMatchesNothing(t *testing.T) {
 	w.held(because(proposal.NoNode, "berlin/a")...)
 	w.quiet()
 
-	// A node that gets the label ends it, and so does somebody who means it.
+	// A node that gets the label ends it, and so does a person that confirms it.
 	w.set(func() { w.nodes["berlin"][0].Inventory = &protocol.Inventory{Labels: map[string]string{"line": "l"}} })
 	w.loop.Notify()
 	if m = w.next("berlin"); m.Deployments[0].Placement.Selector["line"] != "l" {
@@ -263,4 +263,192 @@ func TestRenameIsCompleted(t *testing.T) {
 		t.Errorf("munich is to run %q after the file was corrected, want dd alone", names(m))
 	}
 	w.quiet()
+}
+
+// TestABranchThatIsSetBack has the branch back at a commit that removed a file, which is older than what runs: what that commit said of the removal, and
+// of volumes, explains nothing, also after a restart.
+func TestABranchThatIsSetBack(t *testing.T) {
+	t.Parallel()
+	w, _ := fourDeployments(t)
+	w.set(func() { w.trailers = []string{"Colony-Confirm: munich/d", "Colony-Remove-Volumes: munich/d"} })
+	w.commit(map[string]string{path("munich", "d"): ""})
+	w.until("it is removed", func() bool { return names(w.next("munich")) == "" })
+	removed := Removal{Commit: hash(w.head), Trailers: w.trailers}
+	w.set(func() { w.trailers = nil })
+	w.commit(map[string]string{path("munich", "d"): deployment("munich", "d", "1.0.0")})
+	w.until("it is deployed again", func() bool { return names(w.next("munich")) == "d" })
+	w.set(func() { w.rewrite = true })
+	w.commit(map[string]string{path("munich", "d"): ""})
+	w.set(func() { w.removed[path("munich", "d")] = removed })
+	w.held(because(proposal.Rewritten, "munich/d")...)
+	w.stop()
+	for w.early = nil; len(w.published) > 0; {
+		<-w.published
+	}
+	w.start()
+	w.until("munich is published", func() bool { return names(w.next("munich")) == "d" })
+	w.held(because(proposal.Rewritten, "munich/d")...)
+}
+
+// TestWhatExplainsARemoval has commits of a branch that was merged, of before what runs, and of another history.
+func TestWhatExplainsARemoval(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	r := removals{
+		byPath: map[string]Removal{"a": {Commit: "c3"}, "old": {Commit: "c1"}},
+		age:    map[string]int{"c4": 0, "c3": 1, "c2": 2, "c1": 3},
+		before: map[string]map[string]bool{},
+		ancestors: func(commit string) ([]string, error) {
+			asked++
+			return map[string][]string{"c3": {"c3", "merged", "c2", "c1"}, "c1": {"c1"}}[commit], nil
+		},
+	}
+	for _, c := range []struct {
+		path, known string
+		want        bool
+	}{
+		{"a", "c2", true},
+		{"a", "c1", true},
+		{"a", "c3", false},
+		{"a", "c4", false},
+		{"a", "merged", true},
+		{"a", "rewritten", false},
+		{"a", "", false},
+		{"old", "c2", false},
+		{"old", "merged", false},
+		{"none", "c1", false},
+	} {
+		if _, found, err := r.of(c.path, c.known); err != nil || found != c.want {
+			t.Errorf("%s, of which %q is known: explained %t, %v; want %t", c.path, c.known, found, err, c.want)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("asked %d times for what commits follow, want once for each", asked)
+	}
+	for _, c := range []struct {
+		changed, known string
+		want           proposal.Cause
+	}{{"c3", "c2", ""}, {"c3", "c3", ""}, {"c1", "c2", proposal.Rewritten}, {"c3", "rewritten", proposal.Rewritten}} {
+		got := proposal.Removal{Site: "berlin", Deployment: "a"}
+		if err := new(Loop).explainOrigin(&got, "fleet/a/deployment.yaml", c.known, Snapshot{Commits: map[string]string{"fleet/a/deployment.yaml": c.changed}}, r); err != nil || got.Cause != c.want {
+			t.Errorf("a fleet file of %s, what runs of %s: %q, %v; want %q", c.changed, c.known, got.Cause, err, c.want)
+		}
+	}
+}
+
+// TestProposalsDoNotGrow pushes by force the commit once more of which removals are held, after other deployments have come: their removal is
+// another proposal, since a person may have seen what the first one does.
+func TestProposalsDoNotGrow(t *testing.T) {
+	t.Parallel()
+	w, _ := fourDeployments(t)
+	w.commit(map[string]string{path("berlin", "a"): "", path("berlin", "b"): ""})
+	w.held(because(proposal.Many, "berlin/a", "berlin/b")...)
+	first := w.store.proposalOf("berlin", "a")
+	w.commit(map[string]string{path("munich", "e"): deployment("munich", "e", "1.0.0")})
+	if m := w.next("munich"); names(m) != "d e" {
+		t.Fatalf("munich is to run %q, want d e", names(m))
+	}
+	w.set(func() { // back to the commit before
+		w.head -= 2
+		w.rewrite = true
+	})
+	w.commit(map[string]string{path("munich", "e"): ""})
+	w.held(append(because(proposal.Many, "berlin/a", "berlin/b"), because(proposal.Rewritten, "munich/e")...)...)
+	a, b, e := w.store.proposalOf("berlin", "a"), w.store.proposalOf("berlin", "b"), w.store.proposalOf("munich", "e")
+	if a != first || b != first || e == first || e == "" {
+		t.Errorf("the proposal of a and b was %q; now that of a is %q, of b %q, of e %q; want only that of e to be another", first, a, b, e)
+	}
+}
+
+// TestRemovalsOfAFleetAreHeld renames the file of a fleet deployment so that the CO does not read it, or refuses it: what runs stays. Its plain
+// removal is obeyed.
+func TestRemovalsOfAFleetAreHeld(t *testing.T) {
+	t.Parallel()
+	file := func(name string) string { return "fleet/" + name + "/deployment.yaml" }
+	const content = "apiVersion: colony/v1\nkind: FleetDeployment\nmetadata: {name: f, id: 6b1f3f3e-3b1e-4b7e-9a4e-0f6f0a1b2c3d}\n" +
+		"spec:\n  application: {id: com.example.hello, version: 1.0.0}\n  targets: {sites: [\"*\"]}\n"
+	for _, tt := range []struct {
+		name, left, content string
+		held                []string
+	}{
+		{"its folder gets a name that is none", file("F"), content, because(proposal.Unreadable, "munich/f")},
+		{"its folder is renamed, and its file is not", file("ff"), content, because(proposal.Unreadable, "munich/f")},
+		{"its file gets another ending", "fleet/f/deployment.yml", content, because(proposal.Unreadable, "munich/f")},
+		{"it is renamed", file("g"), strings.Replace(content, "name: f,", "name: g,", 1), nil},
+		{"it is removed", "fleet/README.md", "none", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := fourDeployments(t)
+			w.set(func() { w.origins = map[string]string{path("munich", "f"): file("f")} })
+			w.commit(map[string]string{file("f"): content})
+			if m := w.next("munich"); names(m) != "d f" {
+				t.Fatalf("munich is to run %q, want d and f", names(m))
+			}
+			w.commit(map[string]string{file("f"): "", tt.left: tt.content})
+			if tt.held == nil {
+				if m := w.next("munich"); names(m) != "d" {
+					t.Errorf("munich is to run %q, want d", names(m))
+				}
+			}
+			w.held(tt.held...)
+		})
+	}
+}
+
+// TestRemovalOfASite removes the files of a site with the site. What it runs is removed in no case: not where its LO has connected, so that the removal is
+// void, nor where the site is back in the record.
+func TestRemovalOfASite(t *testing.T) {
+	t.Parallel()
+	all := because(proposal.SiteRemoved, "berlin/a", "berlin/b", "berlin/c")
+	for name, asked := range map[string]map[protocol.SiteID]bool{"its LO has connected": {"berlin": true}, "it is back": nil, "a purge was asked for": {"berlin": false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := fourDeployments(t)
+			w.store.set(func() { w.store.requested = asked })
+			w.set(func() { w.trailers = []string{proposal.SiteLine("berlin")} })
+			w.commit(map[string]string{path("berlin", "a"): "", path("berlin", "b"): "", path("berlin", "c"): ""})
+			w.held(all...)
+			w.store.set(func() {
+				if r := w.store.sites["berlin"]; len(r.message.Deployments) != 3 || len(r.message.Removals) > 0 {
+					t.Errorf("%d deployments and removals %v, want three and none", len(r.message.Deployments), r.message.Removals)
+				}
+			})
+		})
+	}
+	t.Run("it goes after all", func(t *testing.T) {
+		t.Parallel()
+		w, _ := fourDeployments(t)
+		w.set(func() { w.trailers = []string{proposal.SiteLine("berlin")} })
+		w.commit(map[string]string{path("berlin", "a"): "", path("berlin", "b"): "", path("berlin", "c"): ""})
+		w.held(all...)
+		w.store.set(func() {
+			w.store.requested, w.store.unwanted = map[protocol.SiteID]bool{"berlin": true}, []protocol.SiteID{"berlin"}
+		})
+		w.loop.Notify()
+		w.untilForgotten("berlin")
+	})
+	t.Run("it is asked for while its commit is followed", func(t *testing.T) {
+		t.Parallel()
+		w, _ := fourDeployments(t)
+		w.store.set(func() {
+			w.store.late, w.store.unwanted = map[protocol.SiteID]bool{"berlin": true}, []protocol.SiteID{"berlin"}
+		})
+		w.set(func() { w.trailers = []string{proposal.SiteLine("berlin")} })
+		w.commit(map[string]string{path("berlin", "a"): "", path("berlin", "b"): "", path("berlin", "c"): ""})
+		w.held(all...)
+		w.loop.Notify()
+		w.untilForgotten("berlin")
+	})
+	t.Run("it goes", func(t *testing.T) {
+		t.Parallel()
+		w, _ := fourDeployments(t)
+		w.store.set(func() {
+			w.store.requested, w.store.unwanted = map[protocol.SiteID]bool{"berlin": true}, []protocol.SiteID{"berlin"}
+		})
+		w.set(func() { w.trailers = []string{proposal.SiteLine("berlin")} })
+		w.commit(map[string]string{path("berlin", "a"): "", path("berlin", "b"): "", path("berlin", "c"): ""})
+		w.untilForgotten("berlin")
+		w.held()
+	})
 }

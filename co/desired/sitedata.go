@@ -3,6 +3,7 @@ package desired
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -63,18 +64,30 @@ func (f *siteFile) parse(folder string, s Snapshot) {
 	f.content, f.err = sitefile.Parse(site, s.Files[f.path])
 }
 
-// siteData returns what is desired of a site's machine data and devices: what its file says, or,
-// where the file is bad, what is recorded.
+// siteData returns the desired state of a site's file: its content, or, if the file is bad or
+// missing, the last recorded content. Only a file without rules removes them: a missing file may be
+// a mistake, such as a renamed one, or a rewritten history.
 func (l *Loop) siteData(ctx context.Context, site protocol.SiteID, files map[protocol.SiteID]siteFile) fleet.SiteData {
 	f, ok := files[site]
-	if !ok {
-		return fleet.SiteData{}
-	}
-	if f.err == nil {
-		return fleet.SiteData{Commit: f.commit, Rules: f.content.Rules, Devices: f.content.Devices}
-	}
 	have := l.sites[site].data
-	want := fleet.SiteData{Commit: f.commit, Rules: have.Rules, Devices: have.Devices, Problem: describe(f.file, f.err)}
+	switch {
+	case ok && f.err == nil:
+		return fleet.SiteData{Commit: f.commit, Rules: f.content.Rules, Devices: f.content.Devices, Exec: f.content.Exec, Maintenance: f.content.Maintenance}
+	case !ok && !have.InForce():
+		return fleet.SiteData{}
+	case !ok:
+		windows := 0
+		if have.Maintenance != nil {
+			windows = len(have.Maintenance.Windows)
+		}
+		f = siteFile{file: file{path: sitefile.Path(site), commit: have.Commit}}
+		programs := "programs in containers stay refused"
+		if have.Exec {
+			programs = "programs in containers stay allowed"
+		}
+		f.err = fmt.Errorf("it is missing: its %d data rules, %d device accounts and %d maintenance windows stay in force, and %s, until it is back, or a file without them removes them", len(have.Rules), len(have.Devices), windows, programs)
+	}
+	want := fleet.SiteData{Commit: f.commit, Rules: have.Rules, Devices: have.Devices, Exec: have.Exec, Maintenance: have.Maintenance, Problem: describe(f.file, f.err)}
 	if want.Problem != have.Problem {
 		l.log.WarnContext(ctx, "site file is invalid", "site_id", site, "problem", want.Problem)
 	}

@@ -15,6 +15,9 @@ const sitePath = "sites/berlin/site.yaml"
 // siteYAML is the file of berlin with rules of these names.
 func siteYAML(names ...string) string {
 	b := "apiVersion: colony/v1\nkind: Site\nmetadata: {id: berlin}\nspec:\n  data:\n    rules:\n"
+	if len(names) == 0 {
+		return strings.TrimSuffix(b, "\n") + " []\n"
+	}
 	for _, n := range names {
 		b += "      - {name: " + n + ", direction: up, topics: [" + n + "/#]}\n"
 	}
@@ -64,14 +67,56 @@ func TestSiteFileIsFollowed(t *testing.T) {
 		return same
 	})
 	w.quiet()
-	w.commit(map[string]string{sitePath: ""})
-	if m := w.next("berlin"); rules(m) != "" || m.Position.Generation != 4 {
-		t.Errorf("message = %+v", m)
-	}
-	w.quiet()
 	if p := w.problems(); len(p) != 0 {
 		t.Errorf("problems = %q", p)
 	}
+	w.commit(map[string]string{sitePath: "", "sites/berlin/site.yml": siteYAML("b")})
+	w.until("it is reported that the file is missing", func() bool { return len(w.problems()) == 1 })
+	w.quiet()
+	if p := w.problems()[0]; !strings.Contains(p, "it is missing: its 2 data rules, 0 device accounts and 0 maintenance windows stay in force") {
+		t.Errorf("problem %q", p)
+	}
+	w.commit(map[string]string{"README.md": "x"})
+	w.quiet()
+	if p := w.problems(); len(p) != 1 {
+		t.Errorf("problems = %q", p)
+	}
+	w.commit(map[string]string{sitePath: siteYAML()})
+	if m := w.next("berlin"); rules(m) != "" || m.Position.Generation != 4 {
+		t.Errorf("message = %+v", m)
+	}
+	w.commit(map[string]string{sitePath: ""}) // it had nothing
+	w.quiet()
+	if p := w.problems(); len(p) != 1 {
+		t.Errorf("problems = %q", p)
+	}
+}
+
+// TestExecIsKept checks that what a file said of programs in containers stays recorded while it is bad or missing, also where it
+// says nothing else.
+func TestExecIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	exec := func() (allowed bool) {
+		w.store.set(func() { allowed = w.store.sites["berlin"].data.Exec })
+		return allowed
+	}
+	w.commit(map[string]string{sitePath: "apiVersion: colony/v1\nkind: Site\nmetadata: {id: berlin}\nspec: {exec: allowed}\n", path("berlin", "x"): deployment("berlin", "x", "1.0.0")})
+	w.next("berlin")
+	w.until("it is recorded", exec)
+	for i, content := range []string{"", "spec: {exec: refused}\n"} {
+		w.commit(map[string]string{sitePath: content})
+		w.until("it is reported", func() bool { return len(w.problems()) == i+1 })
+		if !exec() {
+			t.Errorf("with the file %q programs are refused", content)
+		}
+	}
+	if p := w.problems()[0]; !strings.Contains(p, "programs in containers stay allowed") {
+		t.Errorf("problem %q", p)
+	}
+	w.commit(map[string]string{sitePath: siteYAML()})
+	w.until("a file that does not allow it refuses it", func() bool { return !exec() })
 }
 
 func TestBadSiteFileKeepsTheLastGoodRules(t *testing.T) {
@@ -141,7 +186,6 @@ func TestSkippedSiteFile(t *testing.T) {
 	w.quiet()
 	w.set(func() { delete(w.skipped, sitePath) })
 	w.commit(map[string]string{"README.md": "x"})
-	if m := w.next("berlin"); rules(m) != "" {
-		t.Errorf("message = %+v", m)
-	}
+	w.until("it is reported that there is none", func() bool { return len(w.problems()) == 2 })
+	w.quiet()
 }

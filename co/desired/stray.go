@@ -5,53 +5,17 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/repo/sitefile"
-	"github.com/colonyfleet/colony/co/rollout/fleetfile"
+	"github.com/colonyfleet/colony/co/repo/layout"
 	"github.com/colonyfleet/colony/protocol"
 )
-
-// stray returns why a file of the deployments repo is in no place where the CO reads
-// files, and "" where it is in one, or is not meant for the CO.
-func stray(file string) string {
-	if strings.HasPrefix(file, "fleet/") {
-		return fleetfile.Stray(file)
-	}
-	const wantDeployment, wantSite = "deployments/<site>/<name>/deployment.yaml", "sites/<site>/site.yaml"
-	parts := strings.Split(file, "/")
-	base := parts[len(parts)-1]
-	name, yaml := strings.CutSuffix(base, ".yaml")
-	if !yaml {
-		if name, yaml = strings.CutSuffix(base, ".yml"); !yaml {
-			return ""
-		}
-	}
-	_, ofSite := sitefile.SiteOf(file)
-	switch {
-	case isDeployment(parts), ofSite:
-		return ""
-	case parts[0] == "deployments":
-		return "a deployment is read from " + wantDeployment + " only"
-	case parts[0] == "sites":
-		return "a site's file is read from " + wantSite + " only"
-	case name == "deployment", name == "site", len(parts) == 1 && !strings.HasPrefix(base, "."):
-		return "the CO reads " + wantDeployment + " and " + wantSite + " only"
-	}
-	return ""
-}
-
-// isDeployment reports whether a path is that of a deployment's file.
-func isDeployment(parts []string) bool {
-	return len(parts) == 4 && parts[0] == "deployments" && parts[3] == "deployment.yaml"
-}
 
 // reportStray makes an event for each file that looks as if it were meant for the CO and
 // that the CO does not read.
 func (l *Loop) reportStray(ctx context.Context, s Snapshot, out *outcome) {
 	for _, p := range slices.Sorted(maps.Keys(s.Files)) {
-		if why := stray(p); why != "" {
+		if why := layout.Stray(p); why != "" {
 			out.add(l.notice(ctx, fleet.Event{Kind: fleet.FileIgnored, Message: ignored(p, s.Commits[p], why)}))
 		}
 	}

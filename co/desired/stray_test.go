@@ -8,39 +8,13 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-func TestStray(t *testing.T) {
-	t.Parallel()
-	for file, want := range map[string]string{
-		"deployments/berlin/x/deployment.yaml":   "",
-		"sites/berlin/site.yaml":                 "",
-		"README.md":                              "",
-		".pre-commit-config.yaml":                "",
-		".github/workflows/check.yml":            "",
-		"deployments/berlin/x/notes.txt":         "",
-		"loose.yaml":                             "the CO reads",
-		"deployments/berlin/x/deploy.yml":        "a deployment is read from deployments/<site>/<name>/deployment.yaml only",
-		"deployments/berlin/x/deployment.yml":    "a deployment is read from",
-		"deployments/berlin/deployment.yaml":     "a deployment is read from",
-		"deployments/loose.yaml":                 "a deployment is read from",
-		"deployment/berlin/x/deployment.yaml":    "the CO reads",
-		"sites/berlin.yaml":                      "a site's file is read from sites/<site>/site.yaml only",
-		"sites/berlin/site.yml":                  "a site's file is read from",
-		"site/berlin/site.yaml":                  "the CO reads",
-		"deployments/berlin/x/y/deployment.yaml": "a deployment is read from",
-	} {
-		if got := stray(file); !strings.HasPrefix(got, want) || want == "" && got != "" {
-			t.Errorf("%s: %q, want %q", file, got, want)
-		}
-	}
-}
-
 // notices returns the events that were recorded once each, as "kind: message".
 func (w *world) notices() (n []string) {
 	w.store.set(func() { n = slices.Sorted(slices.Values(w.store.notices)) })
 	return n
 }
 
-// TestFilesInWrongPlaces pushes files that nobody reads, and a site that nobody knows.
+// TestFilesInWrongPlaces pushes files that the CO does not read, and an unknown site.
 func TestFilesInWrongPlaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -15,7 +15,7 @@ const (
 	CommandEnded     = "ended"     // each node that is meant has ended
 	CommandRefused   = "refused"   // the site refuses it as a whole; Code says why
 	CommandExpired   = "expired"   // the CO gave it up: its deadline is over, and not all results came
-	CommandWithdrawn = "withdrawn" // it was taken back before the site reported anything
+	CommandCancelled = "cancelled" // it was cancelled before the site reported anything
 )
 
 // CommandOpen reports whether something may still come of a command at a site.
@@ -32,12 +32,12 @@ type CommandTarget struct {
 // CommandCounts count the nodes that are meant, by what became of the command there.
 type CommandCounts struct {
 	Nodes   int `json:"nodes" doc:"that are meant, as far as it is known"`
-	Running int `json:"running"`
-	Done    int `json:"done"`
-	Failed  int `json:"failed"`
-	Refused int `json:"refused"`
-	Expired int `json:"expired"`
-	Unknown int `json:"unknown"`
+	Running int `json:"running"` // nodes on which it has begun
+	Done    int `json:"done"`    // nodes on which it succeeded
+	Failed  int `json:"failed"`  // nodes on which it failed
+	Refused int `json:"refused"` // nodes that refused it
+	Expired int `json:"expired"` // nodes on which it did not begin before its deadline
+	Unknown int `json:"unknown"` // nodes on which it began, without a known end
 }
 
 // Ended is the number of nodes where it has ended.
@@ -49,11 +49,11 @@ type Command struct {
 	Kind      command.Kind  `json:"kind"`
 	Args      any           `json:"args,omitempty" doc:"as the kind defines them; absent: it has none"`
 	Actor     string        `json:"actor,omitempty" doc:"whose token was shown; absent: the CO does without tokens"`
-	CreatedAt time.Time     `json:"createdAt"`
+	CreatedAt time.Time     `json:"createdAt"` // when the CO recorded it
 	Deadline  time.Time     `json:"deadline" doc:"until when it may begin on a node"`
 	Budget    uint64        `json:"budget,omitempty" doc:"what it may send live, in bytes; absent: as much as its kind may"`
 	State     string        `json:"state" enum:"open,ended" doc:"open while something may still come of it"`
-	Counts    CommandCounts `json:"counts"`
+	Counts    CommandCounts `json:"counts"` // of all sites
 	SiteCount int           `json:"siteCount" doc:"sites that are meant"`
 	// RefusedSites are those that refused it as a whole, and RefusedCode is why one of them did.
 	RefusedSites int          `json:"refusedSites,omitempty" doc:"sites that refused it as a whole"`
@@ -64,31 +64,31 @@ type Command struct {
 
 // The states of a command.
 const (
-	CommandStateOpen  = "open"
-	CommandStateEnded = "ended"
+	CommandStateOpen  = "open"  // something may still come of it
+	CommandStateEnded = "ended" // nothing more comes of it
 )
 
 // A CommandSite is a command at a site.
 type CommandSite struct {
 	CommandTarget
-	State       string        `json:"state" enum:"waiting,running,ended,refused,expired,withdrawn"`
-	Counts      CommandCounts `json:"counts"`
+	State       string        `json:"state" enum:"waiting,running,ended,refused,expired,cancelled"` // of the command at this site
+	Counts      CommandCounts `json:"counts"`                                                       // of this site
 	Code        command.Code  `json:"code,omitempty" doc:"why the site refuses it, for programs"`
 	Message     string        `json:"message,omitempty" doc:"why the site refuses it"`
-	TakenAt     *time.Time    `json:"takenAt,omitempty" doc:"when the CO heard that the site has it"`
-	WithdrawnAt *time.Time    `json:"withdrawnAt,omitempty" doc:"when it was taken back; what had begun goes on"`
+	ReceivedAt  *time.Time    `json:"receivedAt,omitempty" doc:"when the CO learned that the site has it"`
+	CancelledAt *time.Time    `json:"cancelledAt,omitempty" doc:"when it was cancelled; what had begun goes on"`
 }
 
-// Who made the result of a command on a node.
+// The tiers that make the result of a command on a node.
 const (
-	ByNode = "node"
-	ByLO   = "lo" // the node did not answer
-	ByCO   = "co" // the site did not
+	ByNode = "node" // the node
+	ByLO   = "lo"   // the node did not answer
+	ByCO   = "co"   // the site did not
 )
 
 // A CommandResult is what became of a command on a node.
 type CommandResult struct {
-	Command  command.ID      `json:"-"`
+	Command  command.ID      `json:"-"` // of the command
 	Site     protocol.SiteID `json:"site"`
 	Node     protocol.NodeID `json:"node"`
 	State    command.State   `json:"state" enum:"running,done,failed,refused,expired,unknown"`
@@ -97,7 +97,7 @@ type CommandResult struct {
 	Output   string          `json:"output,omitempty" doc:"what it gives, as text"`
 	Cut      bool            `json:"cut,omitempty" doc:"output was longer"`
 	Duration uint64          `json:"durationMillis,omitempty" doc:"how long it took, in milliseconds"`
-	By       string          `json:"by" enum:"node,lo,co" doc:"who says so: the node, or the LO of the site, or the CO, as none of those answered"`
+	By       string          `json:"by" enum:"node,lo,co" doc:"the tier that reports it: the node, or the LO of the site, or the CO, as none of those answered"`
 	At       time.Time       `json:"at" doc:"when it was recorded"`
 }
 
@@ -117,7 +117,7 @@ func (r *CommandResult) Rank() int {
 
 const rankOfNode = 3
 
-// Maker returns who made a result of a rank.
+// Maker returns the tier that made a result of a rank.
 func Maker(rank int) string {
 	switch rank {
 	case 1:
@@ -128,8 +128,8 @@ func Maker(rank int) string {
 	return ByNode
 }
 
-// A CommandTaken is what a site reports of a command that it has.
-type CommandTaken struct {
+// A CommandReceived is what a site reports of a command that it has.
+type CommandReceived struct {
 	Command command.ID
 	Meant   uint64 // nodes that are
 	Code    command.Code
@@ -154,7 +154,8 @@ type PendingCommand struct {
 	Deadline  time.Time
 	Budget    uint64
 	State     string
-	Withdrawn bool
+	Cancelled bool
+	ChangedAt time.Time // of what the record says of it and its site
 }
 
 // A CommandFilter picks commands. Empty fields pick all.

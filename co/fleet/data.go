@@ -25,14 +25,14 @@ type DataRule struct {
 // of one of its data rules.
 type Stream struct {
 	Name  string
-	Epoch string
+	Epoch string // of its sender
 	// Committed is the last sequence in the database, Last the newest that the site
 	// had when it last reported.
 	Committed, Last uint64
-	Bytes           uint64
+	Bytes           uint64        // on the disk of the site, at Reported
 	OldestAge       time.Duration // at Reported
-	Dropped         uint64
-	Expired         uint64
+	Dropped         uint64        // records that the sender dropped at its bound
+	Expired         uint64        // records that expired before they were sent
 	RTT             time.Duration // 0: not measured
 	BytesPerSecond  uint64
 	// Reported is when the site last reported the stream; zero: never.

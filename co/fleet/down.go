@@ -29,9 +29,9 @@ type DownStream struct {
 	Epoch string
 	// Last is the sequence given last, Acked the highest that the site has.
 	Last, Acked uint64
-	Bytes       uint64 // queued
-	OldestAge   time.Duration
-	Dropped     uint64
+	Bytes       uint64        // queued
+	OldestAge   time.Duration // of the first message that waits
+	Dropped     uint64        // messages that were dropped at the bound
 	// Retains is set where the site should hold retained messages of the stream.
 	Retains bool
 	// Stale is set where those may differ from what the CO's record says.
@@ -50,7 +50,7 @@ func (l DownStream) Queued() uint64 {
 type DownRead struct {
 	Site  protocol.SiteID
 	Rule  string
-	After uint64
+	After uint64 // the sequence before the first one
 	// MaxBytes bounds the answer; one message is always in it.
 	MaxBytes int
 	// MaxAge drops what is older, 0: nothing.

@@ -11,6 +11,11 @@ type SiteHeld struct {
 	// Unfollowed says that the record went on above what the site holds, and was not compared
 	// with the deployments repo since.
 	Unfollowed bool
+	// Awaited says that the record was restored from a backup, and the site has not reported since what it holds.
+	Awaited bool
+	// Beyond says that the record was restored from a backup, and that the site holds a later state than the backup has, also where the
+	// record is above that by now; or that it has lost what it held, which may have been one.
+	Beyond bool
 }
 
 // Kinds of events about the positions of desired states.
@@ -26,6 +31,7 @@ const (
 type Raise struct {
 	// Accepted: a person has accepted a position however far it is.
 	Accepted bool
-	// Followed: the record was compared with the deployments repo.
+	// Followed: the record was compared with the deployments repo, as of Commit.
 	Followed bool
+	Commit   string
 }

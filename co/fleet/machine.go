@@ -76,11 +76,11 @@ type PendingFilter struct {
 type Decision struct {
 	Site     protocol.SiteID
 	Node     protocol.NodeID
-	Key      string // SHA-256 of the public key, in hex
-	Approved bool   // else it is rejected
-	Replace  bool   // it may take the name over from another key, which is revoked
-	By       string // who decides; empty: nobody was asked who they are
-	Expires  time.Time
+	Key      string    // SHA-256 of the public key, in hex
+	Approved bool      // else it is rejected
+	Replace  bool      // it may take the name over from another key, which is revoked
+	By       string    // the person that decides; empty: no token is required
+	Expires  time.Time // until when the decision is in force
 }
 
 // A Decided is what was decided about a node that has no join token.
@@ -88,6 +88,6 @@ type Decided struct {
 	Site     protocol.SiteID `json:"site"`
 	Node     protocol.NodeID `json:"node"`
 	Key      string          `json:"key" doc:"SHA-256 of its public key, in hex"`
-	Approved bool            `json:"approved"`
+	Approved bool            `json:"approved"` // false: it was rejected
 	Until    time.Time       `json:"until" doc:"when the decision ends: then the key waits anew where it is not enrolled"`
 }

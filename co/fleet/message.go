@@ -106,6 +106,6 @@ type MetricRule struct {
 	Site   protocol.SiteID
 	Rule   string
 	Metric string
-	Fields []string // as in DataRule
-	After  Positions
+	Fields []string  // as in DataRule
+	After  Positions // the positions that were read
 }

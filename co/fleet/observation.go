@@ -19,7 +19,7 @@ type Observation struct {
 
 	Generation         uint64     `json:"generation" doc:"of the site's desired state that last changed the deployment"`
 	ObservedGeneration uint64     `json:"observedGeneration" doc:"of the desired state that the site last adopted"`
-	SiteOnline         bool       `json:"siteOnline"`
+	SiteOnline         bool       `json:"siteOnline"` // whether the LO is connected to the CO
 	ReportedAt         *time.Time `json:"reportedAt,omitempty" doc:"when the site last reported anything; absent: never"`
 
 	// Of a site that is offline nothing is known of its nodes.
@@ -43,14 +43,16 @@ func (d *Deployment) away() string {
 	return node + ", and shown as of then"
 }
 
-// Explain returns, for people, why a deployment is not INSTALLED, why it is although the
-// deployments repo does not want it, or why what is shown of it may be outdated: empty where
-// it is INSTALLED at a site that is online, on nodes that are. fault is what
-// a node reported of a failure.
+// Explain returns, for people, why a deployment is not INSTALLED, why it still is although the
+// deployments repo does not have it, or why its state may be outdated. It is empty for a deployment
+// that is INSTALLED at an online site, on online nodes. fault is what a node reported of a failure.
 func (d *Deployment) Explain(fault string) string {
 	var why []string
 	add := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
-	if d.Held != "" {
+	switch {
+	case d.Held != "" && d.Withdrawn:
+		add("it stays until it is deleted by name, or deployed again: its removal was refused (proposal %s was withdrawn)", d.Held)
+	case d.Held != "":
 		add("removal held (proposal %s)", d.Held)
 	}
 	if d.State == lifecycle.Installed && d.Digest == "" && d.Problem != "" {

@@ -20,8 +20,8 @@ type Page struct {
 
 // The bounds of a Page.
 const (
-	DefaultLimit = 100
-	MaxLimit     = 1000
+	DefaultLimit = 100  // where none is given
+	MaxLimit     = 1000 // the largest that a client may ask for
 )
 
 // TimeCursor is the cursor of a page that goes on after an item, in a list that is ordered by time and id.
@@ -37,8 +37,8 @@ func ParseTimeCursor(cursor string) (at time.Time, id string, err error) {
 	return at, id, nil
 }
 
-// Cut cuts a list, of which one more than n items were read, to a page of n, and returns with it the cursor of the
-// next page, which cursor makes of the last item; "" where there is none.
+// Cut cuts a list to a page of n; one more than n items were read. It returns with the page the cursor of the next
+// one, which cursor makes of the last item; "" where there is no next page.
 func Cut[T any](list []T, n int, cursor func(last T) string) (page []T, next string) {
 	if len(list) <= n {
 		return list, ""
@@ -90,7 +90,7 @@ func (c Choice) Has(value string) bool { return c.All() || slices.Contains(c.Val
 // A SiteFilter picks sites. Empty fields pick all.
 type SiteFilter struct {
 	Within  siteset.Set
-	Online  *bool
+	Online  *bool // nil: all
 	Version Choice
 	Text    string // a part of the id
 }
@@ -98,7 +98,7 @@ type SiteFilter struct {
 // A DeploymentFilter picks deployments. Empty fields pick all.
 type DeploymentFilter struct {
 	Site    protocol.SiteID
-	Within  siteset.Set // what Site names is looked for whatever this has
+	Within  siteset.Set // does not restrict Site
 	App     Choice
 	Version Choice // that is desired
 	State   Choice // of lifecycle.States
@@ -122,8 +122,8 @@ func (f DeploymentFilter) States() []lifecycle.State {
 
 // The states of a node, as the CO knows them.
 const (
-	NodeOnline  = "online"
-	NodeOffline = "offline"
+	NodeOnline  = "online"  // connected to its LO, and the LO to the CO
+	NodeOffline = "offline" // not connected to its LO
 	NodeUnknown = "unknown" // the site is offline
 )
 
@@ -194,22 +194,22 @@ type Transition struct {
 	SiteTime   *time.Time      `json:"siteTime,omitempty" doc:"the reporter's clock, not to be trusted"`
 	Unsynced   bool            `json:"siteTimeUnsynced,omitempty" doc:"the clock of siteTime was not synchronised"`
 	Node       protocol.NodeID `json:"node"`
-	From       lifecycle.State `json:"from,omitempty"`
-	To         lifecycle.State `json:"to"`
+	From       lifecycle.State `json:"from,omitempty"` // the state before; absent: there was none
+	To         lifecycle.State `json:"to"`             // the state after
 	Actor      lifecycle.Actor `json:"actor"`
 	Digest     protocol.Digest `json:"digest,omitempty"`
-	AppVersion string          `json:"appVersion,omitempty"`
-	Attempt    uint32          `json:"attempt,omitempty"`
+	AppVersion string          `json:"appVersion,omitempty"` // that it was about; absent: not known
+	Attempt    uint32          `json:"attempt,omitempty"`    // at this version, from 1; absent: none
 	Code       protocol.Code   `json:"code,omitempty"`
-	Message    string          `json:"message,omitempty"`
+	Message    string          `json:"message,omitempty"` // for people; absent: none
 }
 
 // A Revision is one commit that changed a deployment in the deployments repo.
 type Revision struct {
-	Commit     string    `json:"commit"`
+	Commit     string    `json:"commit"` // its hash
 	Time       time.Time `json:"time"`
-	Author     string    `json:"author"`
-	Message    string    `json:"message"`
-	AppVersion string    `json:"appVersion,omitempty"`
+	Author     string    `json:"author"`               // name of the author, not verified
+	Message    string    `json:"message"`              // of the commit
+	AppVersion string    `json:"appVersion,omitempty"` // that the file asks for; absent: it was removed
 	Removed    bool      `json:"removed,omitempty" doc:"the commit removed the deployment"`
 }

@@ -17,8 +17,9 @@ type SiteWant struct {
 	Site    protocol.SiteID
 	Desired []Desired
 	Data    SiteData
-	// Files says that the deployments repo has files for the site, so that its removal is void where that was asked for. Where it
-	// has none, the removal stays asked for: somebody may have asked since the repo was compared with the record.
+	// Files says that the deployments repo has files for the site, or something else holds what it runs than its removal, so that a
+	// pending removal of the site is cancelled. Otherwise it stays pending: it may have been requested since the repo was compared with
+	// the record.
 	Files bool
 }
 

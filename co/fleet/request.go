@@ -37,12 +37,12 @@ type KeptVolume struct {
 	Site       protocol.SiteID         `json:"site"`
 	Node       protocol.NodeID         `json:"node"`
 	Deployment protocol.DeploymentName `json:"deployment" doc:"to which it belonged; one of the same name finds it again"`
-	Volume     string                  `json:"volume"`
+	Volume     string                  `json:"volume"` // its name
 	Bytes      uint64                  `json:"bytes,omitempty" doc:"roughly; absent where it is empty or not known"`
 	Unsynced   bool                    `json:"removedAtUnsynced,omitempty" doc:"the clock of removedAt was not synchronised"`
 	RemovedAt  *time.Time              `json:"removedAt,omitempty" doc:"since when the node keeps it, by its clock, which may be wrong: when the deployment was removed, or, where the record of it was lost, when the node found the volume"`
 	Purging    bool                    `json:"purging" doc:"its removal was asked for, and the node has not reported it yet"`
-	NodeState  string                  `json:"nodeState" enum:"online,offline,unknown"`
+	NodeState  string                  `json:"nodeState" enum:"online,offline,unknown"` // of the node
 	ReportedAt *time.Time              `json:"reportedAt,omitempty" doc:"when the site last reported anything"`
 }
 
@@ -54,7 +54,7 @@ type NodeUse struct {
 
 // A Decommissioning is what became of the removal of a node.
 type Decommissioning struct {
-	RequestedAt time.Time  `json:"requestedAt"`
+	RequestedAt time.Time  `json:"requestedAt"` // when a person asked for it
 	DoneAt      *time.Time `json:"doneAt,omitempty" doc:"when the site reported that it has forgotten the node, or why not; absent: it has not reported"`
 	Refused     string     `json:"refused,omitempty" doc:"why the site keeps the node"`
 }
@@ -62,7 +62,7 @@ type Decommissioning struct {
 // Kinds of events about nodes and sites that were removed.
 const (
 	NodeReturned = "node_returned" // it was removed, and has connected again
-	SiteRemoved  = "site_removed"
+	SiteRemoved  = "site_removed"  // the site and all of its nodes were removed
 	// SiteKept is a site whose removal was asked for and is void; Message says why.
 	SiteKept = "site_kept"
 )

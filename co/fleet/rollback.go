@@ -21,8 +21,8 @@ func ContentDigest(d *v1rc3.Deployment) protocol.Digest {
 	return protocol.DigestOf(b)
 }
 
-// RolledBack reports whether a deployment is what a person returned to. The mark of a
-// rollback stays in the file when somebody edits it, and then names other content.
+// RolledBack reports whether a deployment is what a person returned to. The mark of a rollback
+// stays in the file when the file is edited, and then names other content.
 func RolledBack(d *v1rc3.Deployment) bool {
 	c := d.Spec.Colony
 	return c != nil && c.Rollback != "" && c.Rollback == string(ContentDigest(d))

@@ -24,21 +24,29 @@ import (
 
 // A Record has the tokens and the machines; identitydb is one.
 type Record interface {
+	// AddToken records a join token, and its site where there is none of that name.
 	AddToken(ctx context.Context, t fleet.JoinToken) error
+	// NodeTokens returns what the LO of each site needs to enrol nodes: tokens, names and decided keys.
 	NodeTokens(ctx context.Context) (map[protocol.SiteID]protocol.SiteTokens, error)
+	// Admit decides whether a machine that shows a token is enrolled, and uses the token.
 	Admit(ctx context.Context, c identity.Claim) error
+	// Renewed decides whether a machine that proved its key may have a new certificate.
 	Renewed(ctx context.Context, p identity.Peer) error
+	// Issued records the last certificate of a machine, or refuses it where the machine was removed or replaced meanwhile.
 	Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error
+	// Revoke revokes the keys of a machine, and forgets it. The error is of kind NotFound where no such machine is enrolled.
 	Revoke(ctx context.Context, n identity.Name) (fleet.Revocation, error)
+	// Revocations returns the list of each site that ever had one, and the keys, in hex, that the CO itself may meet.
 	Revocations(ctx context.Context) (lists []protocol.Revocations, above []string, err error)
 }
 
-// Options are what Machines need. All are required, but for Registerer.
+// Options are what Machines need. All are required, but for Now and Registerer.
 type Options struct {
 	Record Record
 	// Decide records what is decided about a node that has no join token.
 	Decide     func(ctx context.Context, d fleet.Decision) error
 	Store      *store.Store
+	Now        func() time.Time // time of day; nil is time.Now
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -50,6 +58,7 @@ type Machines struct {
 	root   *identity.Authority
 	holder *identity.Holder
 	store  *store.Store
+	now    func() time.Time
 	decide func(ctx context.Context, d fleet.Decision) error
 	log    *slog.Logger
 
@@ -68,7 +77,7 @@ func Open(o Options) (*Machines, error) {
 		return nil, fmt.Errorf("open the root of the fleet: %w", err)
 	}
 	m := &Machines{
-		Record: o.Record, decide: o.Decide, root: root, store: o.Store, log: o.Logger, changed: notify.New(), holder: identity.NewHolder(o.Store.Clock(time.Now)),
+		Record: o.Record, decide: o.Decide, root: root, store: o.Store, now: o.Now, log: o.Logger, changed: notify.New(),
 		issued: promauto.With(o.Registerer).NewCounter(prometheus.CounterOpts{
 			Name: "colony_co_certificates_issued_total", Help: "Certificates of machines that this CO has issued.",
 		}),
@@ -76,6 +85,10 @@ func Open(o Options) (*Machines, error) {
 			Name: "colony_co_enrolments_refused_total", Help: "Machines that got no certificate, by the code of the refusal.",
 		}, []string{"code"}),
 	}
+	if m.now == nil {
+		m.now = time.Now
+	}
+	m.holder = identity.NewHolder(identity.NewClock(func() time.Time { return m.present(m.holder.Credential()) }, identity.Floor{}, nil))
 	return m, m.certify()
 }
 
@@ -85,33 +98,47 @@ func (m *Machines) Holder() *identity.Holder { return m.holder }
 // Authority issues the certificates of LOs.
 func (m *Machines) Authority() (*identity.Authority, error) { return m.root, nil }
 
-// lookAgain is the time between two looks whether the CO's own certificate is due, and whether
+// lookInterval is the time between two looks whether the CO's own certificate is whole, and whether
 // join tokens have ended.
-const lookAgain = time.Hour
+const lookInterval = time.Hour
 
-// publishAgain is the wait after what could not be published.
-const publishAgain = 5 * time.Second
+// lookAtClock is the time between two looks whether the CO's own certificate lasts: the clock may be set meanwhile.
+const lookAtClock = 30 * time.Second
+
+// retryDelay is the wait after what could not be published.
+const retryDelay = 5 * time.Second
 
 // Run renews the CO's own certificate, publishes the tokens of nodes and the lists of revoked keys to
 // their sites, and has the connections of revoked machines ended, until ctx ends.
 func (m *Machines) Run(ctx context.Context, to Links) {
 	sent, listed := map[protocol.SiteID]string{}, map[protocol.SiteID]uint64{}
 	for ctx.Err() == nil {
-		wait := lookAgain
+		wait := lookInterval
 		lists, err := m.revoked(ctx, to)
 		// The tokens first: with them a site learns which names they do not open any more, and by the lists it
 		// makes those names free.
 		if err := errors.Join(err, m.publishTokens(ctx, to.Tokens, sent), m.publishLists(ctx, to, lists, listed)); err != nil && ctx.Err() == nil {
-			m.log.ErrorContext(ctx, "join tokens or revoked keys not in force yet, or not published to all sites", "retry_in", publishAgain.String(), "err", err)
-			wait = publishAgain
+			m.log.ErrorContext(ctx, "join tokens or revoked keys not in force yet, or not published to all sites", "retry_in", retryDelay.String(), "err", err)
+			wait = retryDelay
 		}
-		if _, err := retry.SleepOr(ctx, wait, m.changed.C()); err != nil {
+		if m.idle(ctx, wait) != nil {
 			return
 		}
 		if err := m.certify(); err != nil {
 			m.log.ErrorContext(ctx, "certificate of the co not renewed", "err", err)
 		}
 	}
+}
+
+// idle waits, at most until the record may have changed or the CO's own certificate does not last. The error is that of ctx.
+func (m *Machines) idle(ctx context.Context, wait time.Duration) error {
+	for end := time.Now().Add(wait); time.Until(end) > 0; {
+		changed, err := retry.SleepOr(ctx, min(time.Until(end), lookAtClock), m.changed.C())
+		if c := m.holder.Credential(); err != nil || changed || c != nil && !m.lasts(c) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Publish publishes an encoded message to a site, retained.
@@ -142,23 +169,62 @@ func (m *Machines) publishTokens(ctx context.Context, publish Publish, sent map[
 	return nil
 }
 
-// certify issues the CO's own certificate where the stored one does not last another third of
-// a life, has not begun, or is of another root.
+// present is the time of day. A clock that says a time before the root began is wrong for certain: then it is when the
+// certificate of the CO began, which may be nil.
+func (m *Machines) present(c *identity.Credential) time.Time {
+	now := m.now()
+	if begin := m.root.Root().NotBefore; now.Before(begin) {
+		if now = begin; c != nil && c.Chain[0].NotBefore.After(begin) {
+			now = c.Chain[0].NotBefore
+		}
+	}
+	return now
+}
+
+// lasts reports whether a certificate of the CO lasts another third of a life, or to the end of the root, and has begun, or
+// will soon.
+func (m *Machines) lasts(c *identity.Credential) bool {
+	now, leaf := m.present(c), c.Chain[0]
+	due := leaf.NotAfter.Add(-identity.LeafLife / 3)
+	if leaf.NotAfter.Equal(m.root.Root().NotAfter) {
+		due = leaf.NotAfter
+	}
+	return now.Before(due) && !ofTheFuture(leaf, now)
+}
+
+// ofTheFuture reports whether a certificate begins so far ahead that it was made while the clock of the CO was ahead.
+func ofTheFuture(leaf *x509.Certificate, now time.Time) bool {
+	return leaf.NotBefore.After(now.Add(identity.Farthest))
+}
+
+// certify issues the CO's own certificate if the stored one does not last, or is of another root. If the clock
+// of the CO was ahead when it made the stored one, other machines may have followed that clock, too: new
+// certificates are then of the next generation, by which machines return to the present time.
 func (m *Machines) certify() error {
 	for _, d := range m.store.Repair(store.Machine) { // the CO certifies itself
 		m.log.Error("key or certificate of the co is damaged; it makes another one", "err", d)
 	}
-	now := m.holder.Clock().Now()
 	c, err := m.store.Load(store.Machine)
-	if err == nil && c.Root.Equal(m.root.Root()) && !now.Before(c.Chain[0].NotBefore) && now.Before(c.Chain[0].NotAfter.Add(-identity.LeafLife/3)) {
-		m.holder.Set(c)
-		return nil
+	if err == nil && c.Root.Equal(m.root.Root()) {
+		generation := identity.GenerationOf(c.Chain[0])
+		if m.lasts(c) {
+			m.root.SetGeneration(generation)
+			m.holder.Set(c)
+			return nil
+		}
+		if now := m.present(c); ofTheFuture(c.Chain[0], now) {
+			generation++
+			m.log.Error("the clock of the co was ahead, or is late now: its certificate has not begun, and it makes another one", "begins", c.Chain[0].NotBefore, "now", now)
+		}
+		m.root.SetGeneration(generation)
+	} else {
+		c = nil
 	}
 	key, err := m.store.Key(store.Machine)
 	if err != nil {
 		return err
 	}
-	chain, err := m.root.Issue(identity.OfCO(), key.Public(), now)
+	chain, err := m.root.Issue(identity.OfCO(), key.Public(), m.present(c))
 	if err != nil {
 		return err
 	}
@@ -186,8 +252,8 @@ func (m *Machines) Refused(_ context.Context, _ identity.Name, _ string, r *iden
 
 // The bounds of a token.
 const (
-	MaxUses = 10_000
-	MaxLife = 365 * 24 * time.Hour
+	MaxUses = 10_000               // machines that may enrol with it
+	MaxLife = 365 * 24 * time.Hour // a year
 )
 
 // NewToken makes and records a token for machines of a tier of a site, and returns its text,

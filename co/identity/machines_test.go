@@ -75,25 +75,64 @@ func TestRenewsWhileTokensAreMade(t *testing.T) {
 	})
 }
 
-// TestCertificateOfTheFuture checks that a certificate that was made while the clock was ahead
-// is replaced.
-func TestCertificateOfTheFuture(t *testing.T) {
+// TestWrongClocks starts a CO whose certificate was made at another time than its clock says: one of the future is replaced
+// by one of the next generation, a clock that is late for certain is not believed.
+func TestWrongClocks(t *testing.T) {
 	t.Parallel()
-	m := open(t, func(files *store.Store, root *identity.Authority) {
-		key, err := files.Key(store.Machine)
-		if err != nil {
-			t.Fatal(err)
-		}
-		chain, err := root.Issue(identity.OfCO(), key.Public(), time.Now().Add(365*24*time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := files.Save(store.Machine, &identity.Credential{Key: key, Chain: chain, Root: root.Root()}); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if begins := certificate(m).NotBefore; begins.After(time.Now()) {
-		t.Errorf("the CO goes by a certificate that begins at %s", begins)
+	const day = 24 * time.Hour
+	for what, c := range map[string]struct {
+		made, now  time.Duration // from the present on
+		replaced   bool
+		generation uint32
+	}{
+		"made while the clock was ahead":          {3650 * day, 0, true, 1},
+		"a clock that is days late":               {10 * day, 0, false, 0},
+		"a clock in 1970":                         {10 * day, -56 * 365 * day, false, 0},
+		"a clock that is ahead":                   {0, 3650 * day, true, 0},
+		"a clock a moment before the root began":  {10 * day, -2 * time.Hour, false, 0},
+		"no certificate, and a clock before that": {-1, -3650 * day, true, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			present := time.Now()
+			files, err := store.Open(nil, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			root, _, err := files.InitRoot(present)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key, err := files.Key(store.Machine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			chain, err := root.Issue(identity.OfCO(), key.Public(), present.Add(c.made))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.made >= 0 {
+				if err := files.Save(store.Machine, &identity.Credential{Key: key, Chain: chain, Root: root.Root()}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			now := present.Add(c.now)
+			m, err := coidentity.Open(coidentity.Options{Record: record{}, Store: files, Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			leaf := certificate(m)
+			if leaf.Equal(chain[0]) == c.replaced || identity.GenerationOf(leaf) != c.generation {
+				t.Errorf("the certificate from %s to %s of generation %d, want it replaced: %t, and generation %d", leaf.NotBefore, leaf.NotAfter, identity.GenerationOf(leaf), c.replaced, c.generation)
+			}
+			if life := leaf.NotAfter.Sub(leaf.NotBefore); life < identity.LeafLife {
+				t.Errorf("it lasts %s, from %s to %s", life, leaf.NotBefore, leaf.NotAfter)
+			}
+			lo, err := root.Issue(identity.OfLO("plant1"), key.Public(), m.Holder().Clock().Now())
+			if err != nil || lo[0].NotAfter.Sub(lo[0].NotBefore) < identity.LeafLife {
+				t.Errorf("a certificate of an LO from %s to %s: %v", lo[0].NotBefore, lo[0].NotAfter, err)
+			}
+		})
 	}
 }
 

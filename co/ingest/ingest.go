@@ -125,11 +125,11 @@ func (in *Ingest) Close() {
 	in.queues.close()
 }
 
-// Accept decodes an encoded protocol.Batch of a site, commits it and publishes the
-// Ack. The error's kind is Invalid where the batch cannot be read, which sending
-// it again does not change, and Unavailable where the database is away. Where
-// only the Ack could not be sent there is none: the site asks. With nil the batch
-// may still be on its way, see Options; what becomes of it then, only the Ack says.
+// Accept decodes an encoded protocol.Batch of a site, commits it and publishes the Ack. The error's
+// kind is Invalid where the batch cannot be read, which sending it again does not change, and
+// Unavailable where the database is away. A failure to send the Ack is no error: the site asks
+// again. After nil the commit may still be running, see Options; then only the Ack shows the
+// outcome.
 func (in *Ingest) Accept(ctx context.Context, site protocol.SiteID, payload []byte) error {
 	began := time.Now()
 	var b protocol.Batch

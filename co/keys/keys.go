@@ -68,8 +68,8 @@ func (s Set) Command(c *command.Command) (statement, keySet []byte, err error) {
 	return statement, s.Trust.KeySet(), err
 }
 
-// Open reads a directory of keys. It fails where they do not belong together: nobody
-// would believe what such a key signs.
+// Open reads a directory of keys. It fails where they do not belong together: no machine would
+// accept what such a key signs.
 func Open(dir string) (Set, error) {
 	trust, err := openTrust(dir)
 	if err != nil {
@@ -110,9 +110,9 @@ func openTrust(dir string) (sign.Trust, error) {
 	return trust, nil
 }
 
-// Init makes a directory of keys, each file of which it makes once: where it was
-// interrupted it goes on, and where all is there it changes nothing and returns false. It fails
-// where the public root key is there without a key set and its private half: it makes no other one.
+// Init makes a directory of keys, and each file of it once: after an interruption it goes on, and
+// if all files exist it changes nothing and returns false. It fails if the public root key exists
+// without a key set and without its private half: it does not make another one.
 func Init(dir string) (made bool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return false, fmt.Errorf("make directory of keys: %w", err)
@@ -191,7 +191,7 @@ func Rotate(dir string) (uint64, error) {
 	if len(former) >= sign.MaxKeys {
 		return 0, fmt.Errorf("the key set has %d keys already: retire the former ones first with \"colony co keys retire %s\"", len(former), dir)
 	}
-	// The key set first: one that has a key which nobody holds harms nothing.
+	// The key set first: a key set with a key that has no private part does no harm.
 	if err := writeKeySet(dir, trust, key, former...); err != nil {
 		return 0, err
 	}
@@ -247,18 +247,19 @@ func RotateRoot(dir string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The private key first: a key set whose root key nobody holds could never be followed by another one.
+	// The private key first: a key set whose root has no private key could never be followed by another
+	// one.
 	if err := writePrivate(filepath.Join(dir, nextRoot), private); err != nil {
 		return 0, err
 	}
 	if err := atomicfile.Write(disk.OS, filepath.Join(dir, KeySet), statement, publicPerm); err != nil {
 		return 0, err
 	}
-	return set.Number, takeNextRoot(dir, public)
+	return set.Number, promoteNextRoot(dir, public)
 }
 
-// takeNextRoot puts the next root key in the place of the present one, where it is the one in force.
-func takeNextRoot(dir string, inForce ed25519.PublicKey) error {
+// promoteNextRoot puts the next root key in the place of the present one, where it is the one in force.
+func promoteNextRoot(dir string, inForce ed25519.PublicKey) error {
 	next := filepath.Join(dir, nextRoot)
 	switch key, err := keyfile.Private(next); {
 	case errors.Is(err, os.ErrNotExist):
@@ -283,7 +284,7 @@ func takeNextRoot(dir string, inForce ed25519.PublicKey) error {
 
 // openRoot returns what signs with the root key, which must be the one in force.
 func openRoot(dir string, trust sign.Trust) (*sign.Signer, error) {
-	if err := takeNextRoot(dir, trust.Root()); err != nil {
+	if err := promoteNextRoot(dir, trust.Root()); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(dir, RootKey)

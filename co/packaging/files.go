@@ -160,8 +160,8 @@ func (s *source) ownValue(name string) *string {
 	return nil
 }
 
-// refer notes a path of a file that is to come along, which stands in n as the part has it, and
-// returns the path in the vendor's folder; it is empty where the path is none of a file there.
+// refer notes the path of a file that must be copied, too. n is its place in the component's file.
+// It returns the path in the vendor's folder; "" where the path names no file there.
 func (s *source) refer(n *yaml.Node, text string, at location, kind referenceKind) string {
 	file, begins, err := s.fill(text)
 	if err != nil || file == "" || path.IsAbs(file) || strings.HasPrefix(file, "~") || strings.ContainsAny(file, "$\\") || strings.Contains(file, "://") {

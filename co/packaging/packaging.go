@@ -55,7 +55,7 @@ type Note struct {
 	// beside it.
 	Path    string `json:"path,omitempty"`
 	Line    int    `json:"line,omitempty"`
-	Message string `json:"message"`
+	Message string `json:"message"` // for people
 }
 
 // A Package is a Margo package that is not written yet.
@@ -127,7 +127,7 @@ func FromCompose(folder fs.FS, names []string, o Options) (*Package, error) {
 		if r.file == dotEnv || r.file == composeFile && s.stand == "" {
 			continue
 		}
-		if err := p.take(folder, r, s); err != nil {
+		if err := p.copyNamed(folder, r, s); err != nil {
 			return nil, err
 		}
 	}
@@ -237,8 +237,8 @@ func (p *Package) environment(folder fs.FS, s *source) ([]byte, error) {
 	return content, nil
 }
 
-// take copies what a relative path of the Compose file names.
-func (p *Package) take(folder fs.FS, r reference, s *source) error {
+// copyNamed copies what a relative path of the Compose file names.
+func (p *Package) copyNamed(folder fs.FS, r reference, s *source) error {
 	if r.file == "." || r.file == ".." || strings.HasPrefix(r.file, "../") {
 		return nil // the lint says what to do about it
 	}
@@ -250,7 +250,7 @@ func (p *Package) take(folder fs.FS, r reference, s *source) error {
 		p.note(r.location, "%s was not copied: %v", r.file, cause(err))
 		return nil
 	case info.IsDir():
-		return p.takeFolder(folder, r)
+		return p.copyFolder(folder, r)
 	}
 	content, err := readFile(folder, r.file, maxBytes)
 	if err != nil {
@@ -281,8 +281,8 @@ func (p *Package) take(folder fs.FS, r reference, s *source) error {
 	return p.bounded()
 }
 
-// takeFolder copies a folder with all its files.
-func (p *Package) takeFolder(folder fs.FS, r reference) error {
+// copyFolder copies a folder with all its files.
+func (p *Package) copyFolder(folder fs.FS, r reference) error {
 	return fs.WalkDir(folder, r.file, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			p.note(r.location, "%s was not copied: %v", file, cause(err))
@@ -339,7 +339,7 @@ func (p *Package) images(s *source) {
 
 // readFile reads a regular file of at most limit bytes.
 func readFile(folder fs.FS, name string, limit int64) ([]byte, error) {
-	// Before it is opened: that of a named pipe waits for somebody who writes.
+	// Before it is opened: opening a named pipe waits for a writer.
 	info, err := fs.Stat(folder, name)
 	if err != nil {
 		return nil, cause(err)

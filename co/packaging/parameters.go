@@ -53,7 +53,7 @@ type collect struct {
 	notes   []Note
 }
 
-// parameters decides what becomes of each variable.
+// parameters decides for each variable whether it becomes a parameter.
 func (c *collect) parameters() []Parameter {
 	for name := range c.passed {
 		if c.byName[name] == nil {

@@ -24,7 +24,7 @@ type Registry interface {
 type Pushed struct {
 	Kind      string          `json:"kind"` // component or package
 	Name      string          `json:"name"`
-	Reference string          `json:"reference"`
+	Reference string          `json:"reference"`        // where it was pushed: REPOSITORY:TAG
 	Digest    protocol.Digest `json:"digest,omitempty"` // "" where it was not pushed
 	// Note says why a component was not pushed.
 	Note string `json:"note,omitempty"`

@@ -226,7 +226,7 @@ func (s *source) environment(n *yaml.Node, p location, keys []string) {
 // pass notes a variable that is used without ${}.
 func (s *source) pass(name string, p location) {
 	if s.ownValue(name) != nil {
-		return // it has that, whatever a deployment says
+		return // the service has a value of its own for it
 	}
 	if _, known := s.passed[name]; !known && name != "" && nameForm.FindString(name) == name {
 		s.passed[name] = p

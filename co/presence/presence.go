@@ -40,8 +40,8 @@ type Store interface {
 // Options are what a Monitor works with. The Store is required.
 type Options struct {
 	Store Store
-	// Changed is called with each presence that was recorded, before Accept returns.
-	// Nil: nobody needs to know.
+	// Changed is called with each presence that was recorded, before Accept returns. Nil: it is not
+	// called.
 	Changed func(site protocol.SiteID, p protocol.Presence)
 	// Grace is how long after the call of Run a site that is recorded as online may
 	// take to report. 0 means DefaultGrace.

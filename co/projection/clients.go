@@ -10,7 +10,7 @@ import (
 // clientMessage says what a client of a site's broker did, or how many did something.
 func clientMessage(kind protocol.EventKind, m *protocol.ClientReport) string {
 	if kind == protocol.ClientsChanged {
-		return fmt.Sprintf("%d clients changed within some seconds: %d came, %d left, the others connected anew", m.Changes, m.Came, m.Left)
+		return fmt.Sprintf("%d clients changed within some seconds: %d connected, %d disconnected, the others did both", m.Changes, m.Connected, m.Disconnected)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "client %s of account %s, from %s", clean(m.Client), clean(m.User), clean(m.From))

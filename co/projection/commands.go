@@ -14,17 +14,17 @@ type nodeCommand struct {
 	node protocol.NodeID
 }
 
-// commandTaken records that the site has a command, or refuses it. The last report of a batch counts.
-func (f *fold) commandTaken(r *report, m *command.Taken) {
-	t := fleet.CommandTaken{Command: m.ID, Meant: bounded(m.Nodes), Code: command.Code(clean(string(m.Code))), Message: clean(m.Message)}
-	if f.taken == nil {
-		f.taken = map[command.ID]int{}
+// commandReceived records that the site has a command, or refuses it. The last report of a batch counts.
+func (f *fold) commandReceived(r *report, m *command.Received) {
+	t := fleet.CommandReceived{Command: m.ID, Meant: bounded(m.Nodes), Code: command.Code(clean(string(m.Code))), Message: clean(m.Message)}
+	if f.received == nil {
+		f.received = map[command.ID]int{}
 	}
-	if i, ok := f.taken[m.ID]; ok {
-		f.Taken[i] = t
+	if i, ok := f.received[m.ID]; ok {
+		f.Received[i] = t
 	} else {
-		f.taken[m.ID] = len(f.Taken)
-		f.Taken = append(f.Taken, t)
+		f.received[m.ID] = len(f.Received)
+		f.Received = append(f.Received, t)
 	}
 	message := fmt.Sprintf("command %s: %d nodes are meant", m.ID, m.Nodes)
 	if m.Code != "" {

@@ -18,7 +18,10 @@ func damageMessage(site protocol.SiteID, node protocol.NodeID, m *protocol.Loss)
 	}
 	head := fmt.Sprintf("the %s's file of %s was damaged", whose, clean(m.Class))
 	check := "check the disk of the " + whose
-	if strings.HasPrefix(m.Class, "broker/sessions ") { // nobody else has what clients are to get
+	if name, ok := strings.CutPrefix(m.Class, "lo/journal mark "); ok {
+		return fmt.Sprintf("where the site's journal %s ended is not known, as its file trim was damaged or is missing: what was at its end may be lost, how much is not known; what the CO has of it may come once more; %s", clean(name), check)
+	}
+	if strings.HasPrefix(m.Class, "broker/sessions ") { // the undelivered messages of clients exist nowhere else
 		return head + ": " + sessionsLoss(m) + "; " + check
 	}
 	return head + " and set aside; " + recovery(site, node, m.Class) + "; " + check

@@ -75,10 +75,12 @@ func decode(e *protocol.Event) (message any, reason string) {
 		message = &protocol.Enrolment{}
 	case protocol.RevocationsAdopted, protocol.RevocationsRefused:
 		message = &protocol.RevocationsReport{}
+	case protocol.ClocksDiffer:
+		message = &protocol.ClocksReport{}
 	case protocol.ClientConnected, protocol.ClientDisconnected, protocol.ClientsChanged:
 		message = &protocol.ClientReport{}
-	case protocol.CommandTaken:
-		message = &command.Taken{}
+	case protocol.CommandReceived:
+		message = &command.Received{}
 	case protocol.CommandResult:
 		message = &command.Result{}
 	case protocol.SnapshotEvent:
@@ -148,7 +150,7 @@ func check(message any, node protocol.NodeID) string {
 		if node == "" {
 			return "holdings without the node that has them"
 		}
-	case *command.Taken:
+	case *command.Received:
 		_, err := command.ParseID(string(m.ID))
 		return text(err)
 	case *command.Result:

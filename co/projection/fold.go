@@ -42,9 +42,9 @@ type fold struct {
 	record  Record
 	now     time.Time
 	reports int
-	// taken and results are where in Taken and Results what a batch says of a command is.
-	taken   map[command.ID]int
-	results map[nodeCommand]int
+	// received and results are where in Received and Results what a batch says of a command is.
+	received map[command.ID]int
+	results  map[nodeCommand]int
 }
 
 func (f *fold) apply(r *report) {
@@ -85,8 +85,10 @@ func (f *fold) apply(r *report) {
 	case *protocol.RevocationsReport:
 		f.Revocations = bounded(m.Number)
 		f.event(r, fleet.Event{Message: cmp.Or(clean(m.Reason), fmt.Sprintf("list %d of %d keys", m.Number, m.Keys))})
-	case *command.Taken:
-		f.commandTaken(r, m)
+	case *protocol.ClocksReport:
+		f.event(r, fleet.Event{Message: clocksMessage(m)})
+	case *command.Received:
+		f.commandReceived(r, m)
 	case *command.Result:
 		f.commandResult(r, m)
 	case *protocol.ClientReport:
@@ -143,7 +145,7 @@ func (f *fold) presence(r *report, m *protocol.Presence) {
 	_, known := f.record.Nodes[r.Node]
 	f.online(r.Node, r.Kind == protocol.NodeOnlineEvent, version)
 	f.event(r, fleet.Event{Node: r.Node, Message: version})
-	if !known && f.record.Decommissioned[r.Node] {
+	if !known && r.Kind == protocol.NodeOnlineEvent && f.record.Decommissioned[r.Node] {
 		f.Events = append(f.Events, fleet.Event{
 			Kind: fleet.NodeReturned, Time: f.now, SiteTime: siteTime(r.UnixMillis), Unsynced: r.Unsynced, Node: r.Node,
 			Message: "the node was removed, and has connected again: it is a node of the site once more, with what it holds",
@@ -167,6 +169,7 @@ func (f *fold) online(id protocol.NodeID, online bool, version string) {
 
 func (f *fold) inventory(id protocol.NodeID, m *protocol.Inventory) {
 	n := f.record.Nodes[id]
+	f.unrecorded(n.Inventory, m)
 	n.ID, n.Inventory, n.Labels = id, m, m.Labels
 	n.Version = cmp.Or(clean(m.AgentVersion), n.Version)
 	f.setNode(n)
@@ -204,7 +207,17 @@ func (f *fold) adopted(r *report, m *protocol.Adopted) {
 	} else {
 		message += ": " + clean(m.Reason)
 	}
+	if r.Kind == protocol.DesiredRefused && f.raises(m) {
+		return
+	}
 	f.event(r, fleet.Event{Message: message})
+}
+
+// raises reports whether a site refused what it has overtaken for no other reason than that the record was set back: the record is
+// raised above what the site holds, which is an event, or was.
+func (f *fold) raises(m *protocol.Adopted) bool {
+	s := f.record.Site
+	return m.Overtaken && (m.Held.Position.After(s.Desired) || m.Held.Position == s.Raised)
 }
 
 // enrolment records the certificate of a node, that it got none, or that it waits. A renewal is no event, nor
@@ -267,7 +280,7 @@ func (f *fold) report(r *report, m *protocol.DeploymentStatus) {
 	k := Key{m.Deployment, m.Node}
 	old := f.record.States[k]
 	if err := lifecycle.Check(old, m.State, m.Actor); err != nil && !f.record.Site.Gap {
-		f.record.Site.Behind = f.record.Site.Behind || old == "" // the site knows more of it
+		f.record.Site.Incomplete = f.record.Site.Incomplete || old == "" // the site knows more of it
 		f.anomaly(r, clean(err.Error()))
 		return
 	}
@@ -358,9 +371,8 @@ func unsynced(r *report, m *protocol.DeploymentStatus) bool {
 const unknownToSite = "the site's LO has lost its record of this node, which has not connected since: what is shown is what it reported before; " +
 	"where it does not exist any more, remove it"
 
-// snapshot takes up the state of the site as far as its LO knows it, and closes a
-// gap. Transitions that it implies become events, so that those who watch see them. The
-// events that were lost were counted when the gap was found.
+// snapshot applies the state of the site as far as its LO knows it, and closes a gap. Transitions that it implies become events,
+// so that watchers see them. The lost events were counted when the gap was found.
 func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
 	unknown := f.keepUnknown(m)
 	for i := range m.Nodes {
@@ -383,7 +395,14 @@ func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
 			})
 		}
 	}
-	f.record.Site.Gap, f.record.Site.Behind = false, false
+	if !m.Adopted.IsZero() { // the event that says so may be lost
+		f.record.Site.Adopted = protocol.Position{Epoch: bounded(m.Adopted.Epoch), Generation: bounded(m.Adopted.Generation)}
+	}
+	said := f.record.Site.GapSaid && unknown == 0 && m.Cause == ""
+	f.record.Site.Gap, f.record.Site.Incomplete, f.record.Site.GapSaid = false, false, false
+	if said {
+		return
+	}
 	message := fmt.Sprintf("%d nodes, %d deployment states", len(m.Nodes), len(m.Statuses))
 	if m.Lost > 0 {
 		message += fmt.Sprintf(", after %d events that were lost", m.Lost)
@@ -397,9 +416,8 @@ func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
 	f.event(r, fleet.Event{Message: message})
 }
 
-// keepUnknown forgets the states that the snapshot does not list of nodes that have
-// reported everything to the LO. A node that it does not list stays, with what it ran:
-// the LO may have lost its record. It returns the number of such nodes.
+// keepUnknown forgets the states that the snapshot does not list of nodes that have reported everything to the LO. A node that it
+// does not list stays, with what it ran: the LO may have lost its record. It returns the number of such nodes.
 func (f *fold) keepUnknown(m *protocol.Snapshot) (unknown int) {
 	complete, listed, keys := map[protocol.NodeID]bool{}, map[protocol.NodeID]bool{}, map[Key]bool{}
 	for i := range m.Nodes {
@@ -408,13 +426,13 @@ func (f *fold) keepUnknown(m *protocol.Snapshot) (unknown int) {
 	for i := range m.Statuses {
 		keys[Key{m.Statuses[i].Deployment, m.Statuses[i].Node}] = true
 	}
-	for id, n := range f.record.Nodes {
+	for _, id := range slices.Sorted(maps.Keys(f.record.Nodes)) {
 		if listed[id] {
 			continue
 		}
 		unknown++
 		f.online(id, false, "")
-		n = f.record.Nodes[id]
+		n := f.record.Nodes[id]
 		n.Problem = unknownToSite
 		f.setNode(n)
 	}
@@ -422,15 +440,16 @@ func (f *fold) keepUnknown(m *protocol.Snapshot) (unknown int) {
 	return unknown
 }
 
-// holdings forgets what is recorded of a node and the node does not hold: the LO had no
-// whole record of it, so that nobody reports its end.
+// holdings removes from the record of a node what the node does not hold: the LO had no whole
+// record of the node, so that no report says that it ended.
 func (f *fold) holdings(r *report, m *protocol.Holdings) {
+	f.heldRestrictions(r, m)
 	held := map[protocol.DeploymentName]bool{}
 	for _, name := range m.Deployments {
 		held[name] = true
 	}
 	for _, k := range f.forget(func(k Key) bool { return k.Node == r.Node && !held[k.Deployment] }) {
-		f.event(r, fleet.Event{Node: r.Node, Deployment: k.Deployment, Message: "the node has no record of it; since when is not known, as the site had lost its own"})
+		f.event(r, fleet.Event{Node: r.Node, Deployment: k.Deployment, Message: "the node has no record of it; since when is not known: what the site said of that is lost, or the site had lost its record"})
 	}
 }
 
@@ -469,6 +488,7 @@ func (f *fold) decommissioned(r *report, m *protocol.Decommissioned) {
 		return
 	}
 	removed := f.forget(func(k Key) bool { return k.Node == r.Node })
+	f.unrecorded(f.record.Nodes[r.Node].Inventory, nil)
 	delete(f.record.Nodes, r.Node)
 	delete(f.Nodes, r.Node)
 	f.RemovedNodes[r.Node] = true

@@ -25,14 +25,18 @@ type Key struct {
 
 // A Site is what the journal says of the site itself.
 type Site struct {
-	ID      protocol.SiteID
-	Version string
-	Adopted protocol.Position
-	Lost    uint64 // events that will never arrive
-	Gap     bool   // events are missing, and no snapshot has come yet
-	Behind  bool   // something that was recorded is missing, and no snapshot has come yet
+	ID         protocol.SiteID
+	Version    string
+	Adopted    protocol.Position
+	Lost       uint64 // events that will never arrive
+	Gap        bool   // events are missing, and no snapshot has come yet
+	Incomplete bool   // something that was recorded is missing, and no snapshot has come yet
 	// Held is what the site reported to hold; nil: the batch says nothing about it.
 	Held *protocol.Held
+	// Desired is the position of what is recorded as desired; Raised is what that was raised above last, zero: nothing.
+	Desired, Raised protocol.Position
+	// GapSaid says that an event has said of the gap what the snapshot will say.
+	GapSaid bool
 }
 
 // A Record is what is recorded of a site, as far as a batch of reports needs it.
@@ -55,12 +59,12 @@ type Transition struct {
 
 // An Anomaly is a report that could not be applied, with its bytes.
 type Anomaly struct {
-	Seq        uint64
+	Seq        uint64 // of the report in its stream
 	Kind       protocol.EventKind
 	Node       protocol.NodeID
 	Deployment protocol.DeploymentName
-	Reason     string
-	Body       []byte
+	Reason     string // why it could not be applied
+	Body       []byte // the encoded report
 }
 
 // An App is what a report says of the application behind a deployment.
@@ -85,14 +89,16 @@ type Changes struct {
 	Enrolments []Enrolment
 	// Pending are the nodes without a join token that wait at the site, in the order of the reports.
 	Pending []Pending
-	// Taken and Results are what the site says of commands: each command, and each node of one, at most once.
-	Taken   []fleet.CommandTaken
-	Results []fleet.CommandResult
+	// Received and Results are what the site says of commands: each command, and each node of one, at most once.
+	Received []fleet.CommandReceived
+	Results  []fleet.CommandResult
 	// Locals is what was done at the machine of the site's LO, in its order.
 	Locals []Local
 	// Revocations is the number of the list of revoked keys that the site goes by; 0: it has not said.
 	Revocations uint64
-	// Apps has every deployment that Statuses and Placements name.
+	// Unrecorded are the deployments that a node has begun, or ceased, to have containers of without a record.
+	Unrecorded map[protocol.DeploymentName]bool
+	// Apps has every deployment that Statuses, Placements and Unrecorded name.
 	Apps map[protocol.DeploymentName]App
 }
 

@@ -37,7 +37,7 @@ func (f *fold) restrict(id protocol.NodeID, m *restriction.Report) {
 		n.Restrictions = append(n.Restrictions, x)
 	}
 	for _, w := range m.Waits[:min(len(m.Waits), restriction.MaxWaits)] {
-		n.Waits = append(n.Waits, restriction.Wait{Deployment: protocol.DeploymentName(clean(string(w.Deployment))), Why: clean(w.Why)})
+		n.Waits = append(n.Waits, restriction.Wait{Deployment: protocol.DeploymentName(clean(string(w.Deployment))), Why: clean(w.Why), UntilMillis: w.UntilMillis, Offline: w.Offline})
 	}
 	f.setNode(n)
 }
@@ -55,7 +55,7 @@ func restrictionMessage(m *restriction.Report) string {
 	case c.Did == restriction.Expired:
 		return "it has ended by itself: " + clean(c.Reason)
 	}
-	message := fmt.Sprintf("%s by %s", clean(c.Did), cmp.Or(clean(c.Actor), "somebody"))
+	message := fmt.Sprintf("%s by %s", clean(c.Did), cmp.Or(clean(c.Actor), "an unnamed person"))
 	if c.Local {
 		message += ", at the machine of the site's LO"
 	}
@@ -72,4 +72,19 @@ func (f *fold) snapshotRestrictions(n *protocol.NodeSnapshot) {
 		return
 	}
 	f.restrict(n.Node, &m)
+}
+
+// heldRestrictions takes up what restricts a node as its LO says it whose record was not whole, and says which restrictions that has lost. What
+// cannot be read counts as not known: it stays.
+func (f *fold) heldRestrictions(r *report, m *protocol.Holdings) {
+	var now restriction.Report
+	before := f.record.Nodes[r.Node].Report
+	if len(m.Restrictions) == 0 || restriction.Unmarshal(m.Restrictions, &now) != nil || len(before.Restrictions)+len(before.Waits)+len(now.Restrictions)+len(now.Waits) == 0 {
+		return
+	}
+	f.restrict(r.Node, &now)
+	if len(now.Restrictions) < len(before.Restrictions) {
+		now.Change = &restriction.Change{Did: restriction.Lost}
+		f.event(r, fleet.Event{Node: r.Node, Message: restrictionMessage(&now)})
+	}
 }

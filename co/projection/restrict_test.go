@@ -26,6 +26,9 @@ func TestRestrictions(t *testing.T) {
 		}
 		return protocol.Event{Seq: seq, Kind: protocol.SnapshotEvent, Body: protocol.Marshal(&protocol.Snapshot{V: 1, Nodes: []protocol.NodeSnapshot{n}})}
 	}
+	holdings := func(seq uint64, m []byte) protocol.Event {
+		return protocol.Event{Seq: seq, Kind: protocol.NodeHoldings, Node: "gw-1", Body: protocol.Marshal(&protocol.Holdings{V: 1, Restrictions: m})}
+	}
 	held := restriction.Report{V: 1, Restrictions: []restriction.Restriction{hold}, Waits: waits}
 	local, byCommand := held, held
 	local.Change = &restriction.Change{Did: "hold", Reason: "a batch runs", Actor: "uid 1000", Local: true}
@@ -36,14 +39,18 @@ func TestRestrictions(t *testing.T) {
 		audit  int
 		said   string // message of the last event
 	}{
-		"at the site":           {[]protocol.Event{event(1, local)}, true, 1, "hold by uid 1000, at the machine of the site's LO: a batch runs"},
-		"by a command":          {[]protocol.Event{event(1, byCommand)}, true, 0, "hold by anna: a batch runs"},
-		"what waits":            {[]protocol.Event{event(1, held)}, true, 0, "1 deployments wait: web: the update waits"},
-		"expired":               {[]protocol.Event{event(1, byCommand), event(2, restriction.Report{V: 1, Change: &restriction.Change{Did: restriction.Expired, Reason: "held by anna: r"}})}, false, 0, "it has ended by itself: held by anna: r"},
-		"nothing waits":         {[]protocol.Event{event(1, byCommand), event(2, restriction.Report{V: 1})}, false, 0, "nothing waits any more"},
-		"lost":                  {[]protocol.Event{event(1, byCommand), event(2, restriction.Report{V: 1, Change: &restriction.Change{Did: restriction.Lost}})}, false, 0, "the site's LO has lost its record of the node: 0 restrictions of it are left"},
-		"a snapshot with it":    {[]protocol.Event{snapshot(1, &held)}, true, 0, "1 nodes, 0 deployment states"},
-		"a snapshot without it": {[]protocol.Event{event(1, byCommand), snapshot(2, nil)}, false, 0, "1 nodes, 0 deployment states"},
+		"at the site":                          {[]protocol.Event{event(1, local)}, true, 1, "hold by uid 1000, at the machine of the site's LO: a batch runs"},
+		"by a command":                         {[]protocol.Event{event(1, byCommand)}, true, 0, "hold by anna: a batch runs"},
+		"what waits":                           {[]protocol.Event{event(1, held)}, true, 0, "1 deployments wait: web: the update waits"},
+		"expired":                              {[]protocol.Event{event(1, byCommand), event(2, restriction.Report{V: 1, Change: &restriction.Change{Did: restriction.Expired, Reason: "held by anna: r"}})}, false, 0, "it has ended by itself: held by anna: r"},
+		"nothing waits":                        {[]protocol.Event{event(1, byCommand), event(2, restriction.Report{V: 1})}, false, 0, "nothing waits any more"},
+		"lost":                                 {[]protocol.Event{event(1, byCommand), event(2, restriction.Report{V: 1, Change: &restriction.Change{Did: restriction.Lost}})}, false, 0, "the site's LO has lost its record of the node: 0 restrictions of it are left"},
+		"a snapshot with it":                   {[]protocol.Event{snapshot(1, &held)}, true, 0, "1 nodes, 0 deployment states"},
+		"a snapshot without it":                {[]protocol.Event{event(1, byCommand), snapshot(2, nil)}, false, 0, "1 nodes, 0 deployment states"},
+		"an LO that lost its record":           {[]protocol.Event{event(1, held), holdings(2, protocol.Marshal(&restriction.Report{V: 1}))}, false, 0, "the site's LO has lost its record of the node: 0 restrictions of it are left"},
+		"an LO that has its record":            {[]protocol.Event{event(1, restriction.Report{V: 1}), holdings(2, protocol.Marshal(&held))}, true, 0, "nothing waits any more"},
+		"an earlier LO that lost its record":   {[]protocol.Event{event(1, held), holdings(2, nil)}, true, 0, "1 deployments wait: web: the update waits"},
+		"an LO that says what nobody can read": {[]protocol.Event{event(1, held), holdings(2, []byte{0x61, 0x78})}, true, 0, "1 deployments wait: web: the update waits"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,8 +25,8 @@ func (c *Count) add(s lifecycle.State, n int) {
 	}
 }
 
-// A Tally is what the nodes of a deployment report, counted. It is kept up by each
-// change of a node, whatever number of nodes there is.
+// A Tally is the count of what the nodes of a deployment report. Each change of a node updates it,
+// so that its cost does not depend on the number of nodes.
 type Tally struct {
 	Desired protocol.Digest // of the deployment
 	App     string          // of the deployment; empty: not known yet

@@ -103,3 +103,23 @@ func TestHoldingsWithoutANode(t *testing.T) {
 		t.Errorf("anomalies %v, removed %v: want one anomaly and nothing removed", changes.Anomalies, changes.RemovedStatuses)
 	}
 }
+
+// TestSnapshotSaysWhatIsAdopted has the event of an adoption in a gap: the snapshot that closes the gap says it, too.
+func TestSnapshotSaysWhatIsAdopted(t *testing.T) {
+	t.Parallel()
+	at := func(generation uint64) protocol.Position { return protocol.Position{Epoch: 3, Generation: generation} }
+	for name, tt := range map[string]struct {
+		snapshot protocol.Snapshot
+		want     protocol.Position
+	}{
+		"an LO that says it":            {protocol.Snapshot{V: 1, Adopted: at(56)}, at(56)},
+		"an LO of a release before 0.3": {protocol.Snapshot{V: 1}, at(55)},
+	} {
+		before := recorded()
+		before.Site.Adopted = at(55)
+		changes := projection.Decode([]protocol.Event{event(protocol.SnapshotEvent, "", tt.snapshot)}).Fold(before, now)
+		if got := changes.Site.Adopted; got != tt.want {
+			t.Errorf("%s: adopted is %s, want %s", name, got, tt.want)
+		}
+	}
+}

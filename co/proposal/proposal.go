@@ -1,7 +1,7 @@
-// Package proposal decides which part of a change waits until somebody confirms it, and
-// has the words for what waits. A change of the deployments repo that would remove running
-// work on doubt is held: only its removals, and the rest of the commit proceeds. What is
-// held for one reason and one commit is a proposal. The package is pure.
+// Package proposal decides which part of a change waits until a person confirms it, and has the
+// words for it. A change of the deployments repo that may remove running work by accident is held:
+// only its removals, and the rest of the commit proceeds. What is held for one reason and one
+// commit is a proposal. The package is pure.
 package proposal
 
 import (
@@ -15,14 +15,18 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Trailer is the trailer of a commit message that confirms: its value is the id of a
-// proposal, or, in the commit that removes files itself, what that commit may remove:
-// <site>/<deployment>, <site>/* for all deployments of a site, or */<deployment> for those of a fleet deployment.
+// Trailer is the trailer of a commit message that confirms removals. Its value is the id of a proposal. In the
+// commit that removes files itself, it names what the commit may remove: <site>/<deployment>, <site>/* for all
+// deployments of a site, or */<deployment> for those of a fleet deployment.
 const Trailer = "Colony-Confirm"
 
 // VolumesTrailer is the trailer of a commit that removes a deployment together with its
 // volumes: its value is <site>/<deployment>. Without it the volumes outlive the deployment.
 const VolumesTrailer = "Colony-Remove-Volumes"
+
+// SiteTrailer is the trailer of a commit that removes a site: its value is the site. Its files go with it, and the gateways keep what they
+// run: where the site is still there, or back, the removal of its deployments is held.
+const SiteTrailer = "Colony-Remove-Site"
 
 // A Kind says what a proposal is about.
 type Kind string
@@ -64,6 +68,14 @@ const (
 	Moved Cause = "was moved to a site whose LO has never connected: is the name mistyped?"
 	// NoNode is a deployment whose new placement none of the site's nodes matches.
 	NoNode Cause = "would run nowhere: none of the site's nodes matches its new placement"
+	// SiteRemoved is a deployment whose file went with its site, which is there all the same.
+	SiteRemoved Cause = "went with the removal of its site, which changes nothing at the gateways, and the site is there"
+	// Unheard is one at a site of which the record was restored and that has not reported since. It is looked at once more when the site has.
+	Unheard Cause = "may be of after the backup that was restored: its site has not reported since what it holds"
+	// SetBack is one at a site that holds what was made of a commit which the branch does not have.
+	SetBack Cause = "may be of a later commit than the deployments repo has: the branch lacks the one of which its site holds the state, and was set back"
+	// Forgotten is one at a site of which neither the restored record nor its LO knows what it was sent last.
+	Forgotten Cause = "may be of after the backup that was restored: the LO of its site has lost what it held"
 )
 
 // A Removal is a deployment that runs and that a change would remove.
@@ -72,7 +84,7 @@ type Removal struct {
 	Deployment protocol.DeploymentName
 	// Commit is the commit that asks for it.
 	Commit string
-	// Cause is why it is held whatever the limits are; empty: only the limits may hold it.
+	// Cause is why it is held independently of the limits; empty: only the limits may hold it.
 	Cause Cause
 	// Confirmed says that the change itself names this removal.
 	Confirmed bool
@@ -85,10 +97,12 @@ type Limits struct {
 	Percent int
 	// Count is how many removals, at all sites together, are never held for their number.
 	Count int
+	// Sites is at how many sites a commit may remove something. 0 holds nothing for their number.
+	Sites int
 }
 
-// DefaultLimits hold what removes more than a tenth of a site, and more than one deployment.
-var DefaultLimits = Limits{Percent: 10, Count: 1}
+// DefaultLimits hold what removes more than a tenth of a site, and more than one deployment, or something at more than ten sites.
+var DefaultLimits = Limits{Percent: 10, Count: 1, Sites: 10}
 
 // Hold returns the cause of each removal that is to be held, by its index. running is how
 // many deployments run at each site. A removal that is confirmed counts for nothing.
@@ -97,10 +111,13 @@ func (l Limits) Hold(removals []Removal, running map[protocol.SiteID]int) map[in
 		commit string
 		site   protocol.SiteID
 	}
-	bySite, byCommit := map[at]int{}, map[string]int{}
+	bySite, byCommit, sites := map[at]int{}, map[string]int{}, map[string]int{}
 	for _, r := range removals {
 		if !r.Confirmed {
-			bySite[at{r.Commit, r.Site}]++
+			k := at{r.Commit, r.Site}
+			if bySite[k]++; bySite[k] == 1 {
+				sites[r.Commit]++
+			}
 			byCommit[r.Commit]++
 		}
 	}
@@ -110,6 +127,8 @@ func (l Limits) Hold(removals []Removal, running map[protocol.SiteID]int) map[in
 		case r.Confirmed:
 		case r.Cause != "":
 			held[i] = r.Cause
+		case l.Sites > 0 && sites[r.Commit] > l.Sites:
+			held[i] = Many
 		case byCommit[r.Commit] > l.Count && bySite[at{r.Commit, r.Site}]*100 > l.Percent*running[r.Site]:
 			held[i] = Many
 		}
@@ -128,6 +147,17 @@ func Confirms(trailers []string, site protocol.SiteID, name protocol.DeploymentN
 func RemovesVolumes(trailers []string, site protocol.SiteID, name protocol.DeploymentName) bool {
 	return named(trailers, VolumesTrailer, site, name, false)
 }
+
+// RemovesSite reports whether a commit with these trailers removes a site.
+func RemovesSite(trailers []string, site protocol.SiteID) bool {
+	return slices.ContainsFunc(trailers, func(line string) bool {
+		key, value, _ := strings.Cut(line, ":")
+		return strings.EqualFold(strings.TrimSpace(key), SiteTrailer) && strings.TrimSpace(value) == string(site)
+	})
+}
+
+// SiteLine is the trailer of a commit that removes a site.
+func SiteLine(site protocol.SiteID) string { return fmt.Sprintf("%s: %s", SiteTrailer, site) }
 
 // named reports whether a trailer names a deployment, or all of its site where that is allowed.
 func named(trailers []string, want string, site protocol.SiteID, name protocol.DeploymentName, all bool) bool {
@@ -170,8 +200,8 @@ type Proposal struct {
 	Sites       int        `json:"sites" doc:"sites with effects"`
 	Deployments int        `json:"deployments" doc:"deployments that it concerns, at all sites"`
 	Nodes       int        `json:"nodes" doc:"nodes that run them; one counts for each deployment"`
-	OpenedAt    time.Time  `json:"openedAt"`
-	ClosedAt    *time.Time `json:"closedAt,omitempty"`
+	OpenedAt    time.Time  `json:"openedAt"`           // when a commit first asked for it
+	ClosedAt    *time.Time `json:"closedAt,omitempty"` // when it was confirmed, superseded or withdrawn; absent: it is open
 	ClosedBy    string     `json:"closedBy,omitempty" doc:"who confirmed or withdrew it, or the commit that did; not verified"`
 	Effects     []Effect   `json:"effects,omitempty" doc:"at most 1,000, by site and deployment; only where one proposal is asked for"`
 }
@@ -180,12 +210,12 @@ type Proposal struct {
 type Effect struct {
 	Site       protocol.SiteID         `json:"site"`
 	Deployment protocol.DeploymentName `json:"deployment"`
-	App        string                  `json:"app,omitempty"`
-	AppVersion string                  `json:"appVersion,omitempty"`
+	App        string                  `json:"app,omitempty"`        // id of the application; absent: not known
+	AppVersion string                  `json:"appVersion,omitempty"` // that runs; absent: not known
 	Cause      Cause                   `json:"cause" doc:"why it is held"`
 	State      State                   `json:"state" enum:"open,confirmed,superseded,withdrawn"`
 	Nodes      []protocol.NodeID       `json:"nodes" doc:"those that ran it when it was held, at most 100"`
-	NodeCount  int                     `json:"nodeCount"`
+	NodeCount  int                     `json:"nodeCount"` // all that ran it when it was held
 }
 
 // MaxEffects and MaxNodes bound what is shown of a Proposal.

@@ -67,6 +67,20 @@ func TestHold(t *testing.T) {
 			}
 		}
 	}
+	var everywhere []proposal.Removal
+	running := map[protocol.SiteID]int{}
+	for i := range 11 {
+		site := fmt.Sprint("site-", i)
+		everywhere, running[protocol.SiteID(site)] = append(everywhere, remove(site, "c", 1)...), 100
+	}
+	for n, want := range map[int]int{10: 0, 11: 11} {
+		if held := proposal.DefaultLimits.Hold(everywhere[:n], running); len(held) != want {
+			t.Errorf("one of 100 at each of %d sites: %d are held, want %d", n, len(held), want)
+		}
+	}
+	if held := (proposal.Limits{Percent: 10, Count: 1}).Hold(everywhere, running); len(held) != 0 {
+		t.Errorf("without a limit of sites %d are held", len(held))
+	}
 	if held := (proposal.Limits{Percent: 100, Count: 1}).Hold(remove("berlin", "c", 5), map[protocol.SiteID]int{"berlin": 5}); len(held) != 0 {
 		t.Errorf("with a limit of 100 percent %d are held", len(held))
 	}

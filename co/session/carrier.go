@@ -24,7 +24,10 @@ const (
 
 // A Record says which sessions there are, see sessionsdb.Store.
 type Record interface {
+	// Alive says that the sessions of a carrier go on, and returns those that must end, with the person that asked
+	// for that.
 	Alive(ctx context.Context, carrier string) (map[command.ID]string, error)
+	// Abandoned ends the sessions whose carrier was silent for a time: it was killed.
 	Abandoned(ctx context.Context, silent time.Duration) error
 }
 
@@ -58,7 +61,7 @@ func NewCarrier(record Record, reg prometheus.Registerer, log *slog.Logger) *Car
 // Name is that of the carrier, which no other one has.
 func (c *Carrier) Name() string { return c.name }
 
-// Carry adds a session until done is called, which says why it ended. Somebody may end it before.
+// Carry adds a session until done is called, which says why it ended. A person may end it before.
 func (c *Carrier) Carry(ctx context.Context, id command.ID) (within context.Context, done func(fleet.SessionReason)) {
 	within, stop := context.WithCancelCause(ctx)
 	c.mu.Lock()
@@ -107,7 +110,7 @@ func (c *Carrier) stop(ctx context.Context) {
 	defer c.mu.Unlock()
 	for id, by := range list {
 		if stop := c.open[id]; stop != nil {
-			stop(Because(fleet.SessionStopped, "%s ended it", cmp.Or(by, "somebody")))
+			stop(Because(fleet.SessionStopped, "%s ended it", cmp.Or(by, "an unnamed person")))
 		}
 	}
 }

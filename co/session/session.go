@@ -1,5 +1,5 @@
-// Package session is the CO's end of a session: a program in a container of some site, with somebody at it, or what is collected at a node. What a
-// program shows is recorded before anybody sees it.
+// Package session is the CO's end of a session: a program that a person uses in a container of some site, or files that are collected at a node.
+// The output of a program is recorded before any person sees it.
 package session
 
 import (
@@ -21,7 +21,7 @@ import (
 
 const (
 	// silence is how long a node may be silent: its own lease (command.LeaseMillis) ended before.
-	silence = 25 * time.Second
+	silence = 50 * time.Second
 	// MaxRecording bounds the recording of a session, in bytes.
 	MaxRecording = 32 << 20
 	// recordWait is how long the recording may not be writable.
@@ -32,14 +32,17 @@ const (
 
 // A Way carries what the node sends, see live.Reader.
 type Way interface {
+	// C delivers a value when there may be something to read.
 	C() <-chan struct{}
-	Take() (f command.Frame, ok bool)
+	// Next returns the frame that has waited longest; ok is false where none waits.
+	Next() (f command.Frame, ok bool)
+	// Keep lets the node send as fast as it is read, until ctx ends.
 	Keep(ctx context.Context)
 }
 
-// A Client is where somebody sits.
+// A Client is the person's end of a session.
 type Client interface {
-	// Receive returns what was done there; it waits for it. An error says that nobody is there any more.
+	// Receive returns what was done there; it waits for it. An error says that the person has left.
 	Receive() (command.Record, error)
 	// Send shows what the program said. It waits for a time that is bounded.
 	Send(r *command.Record) error
@@ -195,7 +198,7 @@ func (s *session) write(ctx context.Context, chunk []byte) error {
 func (s *session) record(ctx context.Context, r *command.Record) error {
 	s.recording.Lock()
 	defer s.recording.Unlock()
-	if s.recorder == nil || r.Channel != 0 { // what goes through a port is nothing that somebody looked at
+	if s.recorder == nil || r.Channel != 0 { // data of a forwarded port are not shown to a person
 		return nil
 	}
 	return s.write(ctx, s.recorder.Output(time.Now(), r.Kind, r.Data))
@@ -246,7 +249,7 @@ func (s *session) finish(ctx context.Context) {
 // frames takes what the node sends.
 func (s *session) frames(ctx context.Context) error {
 	for {
-		f, ok := s.o.Way.Take()
+		f, ok := s.o.Way.Next()
 		if !ok {
 			select {
 			case <-s.o.Way.C():
@@ -289,7 +292,7 @@ func (s *session) over(code command.Code, message string) error {
 	return Because(reason, "%s (%s)", message, code)
 }
 
-// watch ends a session that nobody uses, or whose node is not heard.
+// watch ends a session that is not used, or whose node is silent.
 func (s *session) watch(ctx context.Context) error {
 	for {
 		if err := retry.Sleep(ctx, look); err != nil {

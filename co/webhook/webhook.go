@@ -47,7 +47,9 @@ type Events interface {
 
 // Positions are how far the CO has come with each webhook.
 type Positions interface {
+	// Position returns the id of the last event that is done for a webhook; known is false where none is recorded.
 	Position(ctx context.Context, name string) (id int64, known bool, err error)
+	// SavePosition records it.
 	SavePosition(ctx context.Context, name string, id int64) error
 }
 
@@ -56,7 +58,8 @@ type Options struct {
 	Hooks     []Hook
 	Events    Events
 	Positions Positions
-	// Lock waits until nobody else posts for a hook. The context that it returns ends when the lock is lost.
+	// Lock waits until no other replica posts for a hook. The context that it returns ends when the lock is
+	// lost.
 	Lock       func(ctx context.Context, hook string) (held context.Context, release func(), err error)
 	Retry      retry.Policy // between posts that are not accepted; default: 1 s to 1 min
 	Logger     *slog.Logger
@@ -65,8 +68,8 @@ type Options struct {
 
 // A Message is the body of a post.
 type Message struct {
-	Hook   string        `json:"hook"`
-	Events []fleet.Event `json:"events"`
+	Hook   string        `json:"hook"`   // its name in the configuration
+	Events []fleet.Event `json:"events"` // in their order
 	// Missed is how many events, of all kinds, the CO no longer keeps that came before these, and were not posted.
 	Missed int64 `json:"missed,omitempty"`
 }
@@ -79,13 +82,13 @@ type Poster struct {
 	log    *slog.Logger
 	client *http.Client
 	posts  *prometheus.CounterVec
-	last   prometheus.Gauge
+	last   *prometheus.GaugeVec // by hook, once it has begun
 }
 
 // New returns the posters of valid hooks.
 func New(o Options) ([]*Poster, error) {
 	posts := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "colony_co_webhook_posts_total", Help: "Posts of events, by webhook and outcome: accepted or failed."}, []string{"hook", "outcome"})
-	done := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "colony_co_webhook_position", Help: "Id of the last event that is done for a webhook."}, []string{"hook"})
+	done := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "colony_co_webhook_position", Help: "Id of the last event that is done for a webhook, of the replica that posts for it."}, []string{"hook"})
 	o.Registerer.MustRegister(posts, done)
 	if o.Retry == (retry.Policy{}) {
 		o.Retry = retry.Policy{Min: minRetry, Max: maxRetry, Jitter: retryJitter}
@@ -100,7 +103,7 @@ func New(o Options) ([]*Poster, error) {
 			h.Timeout = defaultTimeout
 		}
 		out = append(out, &Poster{
-			hook: h, within: within, o: o, log: o.Logger.With("component", "webhook", "hook", h.Name), posts: posts, last: done.WithLabelValues(h.Name),
+			hook: h, within: within, o: o, log: o.Logger.With("component", "webhook", "hook", h.Name), posts: posts, last: done,
 			// A redirection is not followed: it would take a post, and its signature, to another address.
 			client: &http.Client{Timeout: h.Timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		})
@@ -193,8 +196,11 @@ func (p *Poster) next(ctx context.Context) (more bool, err error) {
 }
 
 func (p *Poster) save(ctx context.Context, id int64) error {
-	p.last.Set(float64(id))
-	return p.o.Positions.SavePosition(ctx, p.hook.Name, id)
+	if err := p.o.Positions.SavePosition(ctx, p.hook.Name, id); err != nil {
+		return err
+	}
+	p.last.WithLabelValues(p.hook.Name).Set(float64(id))
+	return nil
 }
 
 // later is an answer that asks for another try.

@@ -1,4 +1,4 @@
-// Package forwarded finds out who asks where requests come through proxies: limits, the audit and the log are about the
+// Package forwarded finds the client of requests that come through proxies: limits, the audit and the log are about the
 // client, and not about the proxy.
 package forwarded
 
@@ -52,7 +52,8 @@ func (p Proxies) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// client returns whom the proxies name: the last address that is of none of them. It is false where they name nobody.
+// client returns the client that the proxies name: the last address that is of none of them. It is false where they
+// name none.
 func (p Proxies) client(r *http.Request) (client netip.Addr, ok bool) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !p.has(peer.Addr().Unmap()) {

@@ -1,5 +1,5 @@
-// Package limit bounds how many requests whoever asks may make: one network address, one principal, and one address
-// whose tokens do not count. It is pure: its callers say what time it is.
+// Package limit bounds how many requests a caller may make: one network address, one principal, and one address
+// with invalid tokens. It is pure: its callers say what time it is.
 package limit
 
 import (

@@ -25,7 +25,7 @@ func TestTable(t *testing.T) {
 		take("a", 0)
 	}
 	take("a", 500*time.Millisecond)
-	take("a", 500*time.Millisecond) // who is refused takes nothing
+	take("a", 500*time.Millisecond) // a refused one takes nothing
 	take("b", 0)
 	now = now.Add(500 * time.Millisecond)
 	take("a", 0)

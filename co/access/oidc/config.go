@@ -39,8 +39,8 @@ type Config struct {
 
 // A Binding gives a role to a group.
 type Binding struct {
-	Group string `yaml:"group"`
-	Role  string `yaml:"role"`
+	Group string `yaml:"group"` // name of the group at the provider
+	Role  string `yaml:"role"`  // a role that is always there, or of the configuration
 	// Sites are those for which the role holds, as of access.ParseSites. Nil: all.
 	Sites []string `yaml:"sites,omitempty"`
 }
@@ -103,7 +103,7 @@ func (c Config) Validate(roles access.Custom) error {
 		errs = append(errs, fmt.Errorf("refresh %s: want %s to %s", c.Refresh, minRefresh, maxRefresh))
 	}
 	if len(c.Roles) == 0 {
-		errs = append(errs, errors.New("roles: missing; want at least one group with its role, as nobody could do anything"))
+		errs = append(errs, errors.New("roles: missing; want at least one group with its role, as no person could do anything"))
 	}
 	for i, b := range c.Roles {
 		if err := b.check(roles); err != nil {
@@ -127,7 +127,8 @@ func (b Binding) check(roles access.Custom) error {
 	return err
 }
 
-// checkURL says whether keys may be fetched from an address: whoever is between could put theirs in.
+// checkURL refuses addresses without TLS for the keys: an attacker on the way could replace the
+// keys.
 func checkURL(raw string) error {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {

@@ -23,13 +23,14 @@ const (
 	mostBody = 1 << 20
 	// readWait bounds one reading of the keys.
 	readWait = 10 * time.Second
-	// readAgain is how soon after a reading the keys are read once more for a token with an unknown key.
-	readAgain = 10 * time.Second
+	// rereadDelay is how soon after a reading the keys are read once more for a token with an unknown key.
+	rereadDelay = 10 * time.Second
 	// keysHold is how long keys count that cannot be read again.
 	keysHold = 24 * time.Hour
 )
 
-// algorithms are those that count: with a public key alone nobody can make a signature by any of them.
+// algorithms are those that are accepted: by none of them can a signature be made with a public key
+// alone.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
@@ -50,8 +51,8 @@ type keys struct {
 	issuer string
 	client *http.Client
 
-	turn    chan struct{} // holds one value while somebody reads
-	waiting atomic.Int32  // who waits for that
+	turn    chan struct{} // holds one value while a goroutine reads
+	waiting atomic.Int32  // how many goroutines wait for that
 
 	mu    sync.RWMutex // protects what follows
 	list  []key
@@ -85,11 +86,12 @@ func (k *keys) has(thumbprint string) bool {
 	return false
 }
 
-// mostWaiting bounds the requests that wait for a reading of the keys: a provider that does not answer, and tokens with keys that
-// nobody knows, would otherwise hold a connection each.
+// mostWaiting bounds the requests that wait for a reading of the keys: a provider that does not answer, and tokens with unknown
+// keys, would otherwise hold a connection each.
 const mostWaiting = 32
 
-// readSoon reads the keys unless they were read just now, or are; it waits for whoever reads, as long as the caller does.
+// readSoon reads the keys unless they were read just now. If another goroutine reads them, it waits for that, as long as
+// the caller does.
 func (k *keys) readSoon(ctx context.Context, apart time.Duration) {
 	if !k.due(apart) {
 		return
@@ -105,8 +107,8 @@ func (k *keys) readSoon(ctx context.Context, apart time.Duration) {
 		return
 	}
 	defer func() { <-k.turn }()
-	if k.due(apart) { // nobody has read meanwhile
-		_ = k.readInTurn(context.WithoutCancel(ctx)) // whoever asks may go away; state has the error
+	if k.due(apart) { // no other goroutine has read meanwhile
+		_ = k.readInTurn(context.WithoutCancel(ctx)) // the caller may give up; state has the error
 	}
 }
 

@@ -134,8 +134,8 @@ func (p *Provider) forget() {
 // Holds reports whether the key still counts that has signed the token of a principal.
 func (p *Provider) Holds(who access.Principal) bool { return p.keys.has(who.Key) }
 
-// The errors that whoever shows a token gets. What is wrong with a token that is not the provider's, or not for this Colony,
-// is in the log alone.
+// The errors that a client with a token of the provider gets. Why a token is not the provider's, or not for this Colony, is
+// in the log alone.
 var (
 	errForeign       = protocol.Errorf(protocol.Denied, "the token is not one that counts here: log in again with colony login")
 	errExpired error = &protocol.Error{Kind: protocol.Denied, Message: "the token has ended: log in again with colony login", Err: owntoken.ErrExpired}
@@ -143,8 +143,8 @@ var (
 	errAway          = protocol.Errorf(protocol.Unavailable, "who signs in with the OpenID provider cannot be known now, as its keys cannot be read; tokens of Colony itself count")
 )
 
-// Verify returns whose token a text is, and false where the text does not say that it is of the provider. Who may do nothing
-// has no role. The error is of kind Denied or Unavailable, and may be shown to whoever sent the text.
+// Verify returns the person of a token, and false where the text does not claim to be a token of the provider. A person that
+// may do nothing has no role. The error is of kind Denied or Unavailable, and may be shown to the client.
 func (p *Provider) Verify(ctx context.Context, text string) (who access.Principal, theirs bool, err error) {
 	sum := sha256.Sum256([]byte(text))
 	p.mu.Lock()
@@ -161,7 +161,7 @@ func (p *Provider) Verify(ctx context.Context, text string) (who access.Principa
 	}
 	who, err = p.verify(ctx, text)
 	if err != nil {
-		if ok, leftOut := p.lines.Take(); ok {
+		if ok, leftOut := p.lines.Allow(); ok {
 			p.log.WarnContext(ctx, "a token of the OpenID provider is refused", "err", err, "left_out_before", leftOut)
 		}
 		for _, shown := range []error{errExpired, errEarly, errAway} {
@@ -204,7 +204,7 @@ func (p *Provider) named(text string) bool {
 
 // verify is Verify without what is in memory. Its errors are for the log.
 func (p *Provider) verify(ctx context.Context, text string) (access.Principal, error) {
-	a := &attempt{keys: p.keys, apart: min(readAgain, p.c.Refresh)}
+	a := &attempt{keys: p.keys, apart: min(rereadDelay, p.c.Refresh)}
 	list := make([]string, len(algorithms))
 	for i, alg := range algorithms {
 		list[i] = string(alg)
@@ -237,7 +237,7 @@ func (p *Provider) verify(ctx context.Context, text string) (access.Principal, e
 	groups := c.groups(p.c.GroupsClaim)
 	who.SetGrants(p.c.grants(groups))
 	if who.Role == "" {
-		if ok, leftOut := p.lines.Take(); ok {
+		if ok, leftOut := p.lines.Allow(); ok {
 			p.log.WarnContext(ctx, "a person has signed in of whose groups none has a role: see access.oidc.roles and groupsClaim", "principal", who.Name, "subject", who.Subject,
 				"claim", p.c.GroupsClaim, "groups", slices.Sorted(maps.Keys(groups)), "left_out_before", leftOut)
 		}
@@ -250,11 +250,11 @@ func (p *Provider) verify(ctx context.Context, text string) (access.Principal, e
 func (p *Provider) isFor(token *oidc.IDToken, typ any, c claims) error {
 	switch t, _ := typ.(string); strings.TrimPrefix(strings.ToLower(t), "application/") {
 	case "", "jwt", "at+jwt":
-	default: // as one that says who was logged out, which has the same audience
+	default: // as a logout token, which has the same audience
 		return fmt.Errorf("the token is a %v, and neither an ID token nor an access token", typ)
 	}
 	if c.all["events"] != nil { // RFC 8417
-		return errors.New("the token says what happened, and not who somebody is")
+		return errors.New("the token reports an event, and does not identify a person")
 	}
 	// An access token (RFC 9068) may have been made for another client of the provider.
 	if access := strings.HasSuffix(strings.ToLower(fmt.Sprint(typ)), "at+jwt"); slices.Contains(token.Audience, p.c.ClientID) && (!access || p.c.Audience == p.c.ClientID) {

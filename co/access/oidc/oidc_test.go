@@ -149,7 +149,7 @@ func TestRealTokens(t *testing.T) {
 	}
 }
 
-// TestRefusedTokens shows what does not count, signed with the provider's own key where that is what somebody could have.
+// TestRefusedTokens shows what does not count, signed with the provider's own key where an attacker could have that.
 func TestRefusedTokens(t *testing.T) {
 	t.Parallel()
 	idp := oidctest.Start(t, oidctest.Options{Accounts: accounts})
@@ -194,7 +194,7 @@ func TestRefusedTokens(t *testing.T) {
 		"no audience":           {sign(with(claims, "aud", nil)), refused, "the token is for"},
 		"another client's":      {sign(with(with(claims, "aud", []string{oidctest.ClientID, "shop"}), "azp", "shop")), refused, "made for the client"},
 		"who was logged out":    {oidctest.Sign(t, idp.Keys[0], claims, map[string]any{"typ": "logout+jwt"}), refused, "logout+jwt"},
-		"an event":              {sign(with(claims, "events", map[string]any{"http://schemas.openid.net/event/backchannel-logout": map[string]any{}})), refused, "what happened"},
+		"an event":              {sign(with(claims, "events", map[string]any{"http://schemas.openid.net/event/backchannel-logout": map[string]any{}})), refused, "reports an event"},
 		"expired":               {sign(with(claims, "exp", now-1)), "has ended", "has ended"},
 		"expired and foreign":   {oidctest.Sign(t, foreign, with(claims, "exp", now-1), nil), refused, "no key"},
 		"expired and another's": {sign(with(with(claims, "exp", now-1), "aud", "shop")), refused, "shop"},

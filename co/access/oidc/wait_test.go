@@ -11,7 +11,7 @@ import (
 )
 
 // TestProviderThatHangs has only some requests wait for the keys of a provider that does not answer, and none longer than its caller does: a stranger
-// could otherwise hold a connection for each token that nobody knows.
+// could otherwise hold a connection for each unknown token.
 func TestProviderThatHangs(t *testing.T) {
 	t.Parallel()
 	asked, answer := make(chan struct{}, 1), make(chan struct{})

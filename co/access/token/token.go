@@ -71,8 +71,8 @@ func (s *Signer) Text(t access.Token) (string, error) {
 	return text, nil
 }
 
-// The reasons for which a token is refused. ErrExpired and ErrEarly are about tokens that this CO made; what
-// is wrong with others is nothing that who shows them should learn.
+// The reasons for which a token is refused. ErrExpired and ErrEarly are about tokens that this CO made; a
+// client must not learn what is wrong with other texts.
 var (
 	ErrExpired = errors.New("the token has ended")
 	ErrEarly   = errors.New("the token does not count yet: the clock of the machine that made it is ahead")

@@ -50,7 +50,7 @@ func NewReader(file string, key ed25519.PrivateKey) *Reader {
 	return &Reader{file: file, key: public}
 }
 
-// Checkpoints returns the checkpoints, and how many lines of the file are none, or were signed by somebody else. A file
+// Checkpoints returns the checkpoints, and how many lines of the file are none, or were signed by another key. A file
 // that has not changed is not read again.
 func (r *Reader) Checkpoints() (list []audit.Checkpoint, bad int, err error) {
 	r.mu.Lock()

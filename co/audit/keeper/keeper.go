@@ -1,5 +1,5 @@
-// Package keeper looks after the record of who did what: it gives rows their places in the chain, writes signed
-// checkpoints of it into a file, and says which commits name operations that have no outcome.
+// Package keeper maintains the audit: it gives rows their places in the chain, writes signed checkpoints of the
+// chain into a file, and finds the commits of operations that have no outcome.
 package keeper
 
 import (
@@ -24,6 +24,7 @@ import (
 
 // A Store is the record. Errors are of the protocol's kinds.
 type Store interface {
+	// Add appends a row.
 	Add(ctx context.Context, r audit.Row) error
 	// Seal gives the oldest rows that have none their places in the chain, and returns the end of the chain and how many
 	// rows it took.
@@ -152,7 +153,7 @@ func (k *Keeper) turn(ctx context.Context) error {
 		k.o.Logger.InfoContext(ctx, "audit checkpoint", "position", c.Position, "hash", c.Hash)
 	}
 	k.checked = time.Now()
-	// The deployments repo may be away, which keeps nobody from sealing.
+	// The deployments repo may be unavailable, which does not prevent sealing.
 	if err := k.settle(ctx); err != nil && ctx.Err() == nil {
 		k.o.Logger.WarnContext(ctx, "operations without an outcome are not settled in the audit yet", "err", err)
 	}

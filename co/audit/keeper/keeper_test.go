@@ -109,7 +109,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestFIFOForCheckpoints puts a FIFO in the place of the checkpoints: it is refused by name, and nobody waits for its other end.
+// TestFIFOForCheckpoints puts a FIFO in the place of the checkpoints: it is refused by name, and no reader waits for its other
+// end.
 func TestFIFOForCheckpoints(t *testing.T) {
 	t.Parallel()
 	_, key, err := ed25519.GenerateKey(nil)

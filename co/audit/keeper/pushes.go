@@ -19,7 +19,7 @@ const (
 	mostPushes = 1000
 )
 
-// pushes records the commits that somebody pushed to the deployments repo: those that no operation made.
+// pushes records the commits that were pushed to the deployments repo: those that no operation made.
 func (k *Keeper) pushes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pushesWait)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package live hands what commands send live, such as the lines of a log, to those who read it, and lets the nodes send as
-// fast as these read. It stores nothing: what a slow reader has no room for is left out and counted.
+// Package live hands the output of live commands, such as the lines of a log, to its readers, and lets the nodes send as
+// fast as these read. It stores nothing: output for which a slow reader has no room is dropped and counted.
 package live
 
 import (
@@ -26,7 +26,7 @@ const (
 	frames = 4096
 	// renewal is how often credit is sent: several times within the lease of a node (command.LeaseMillis).
 	renewal = 4 * time.Second
-	// early is the same before each node has been heard: a node begins at a time that nobody here knows.
+	// early is the same before the first message of each node: the CO does not know when a node begins.
 	early = time.Second
 	// pace is the least time between two messages of credit.
 	pace = 100 * time.Millisecond
@@ -121,8 +121,8 @@ func (h *Hub) Open(site protocol.SiteID, id command.ID, nodes int) (*Reader, err
 	return r, nil
 }
 
-// Accept hands an encoded frame of a site to those who read the command. One that nobody reads is left out. The error is of
-// kind Invalid where it is none.
+// Accept hands an encoded frame of a site to the readers of the command. A frame without a reader is dropped. The error is
+// of kind Invalid where it is no frame.
 func (h *Hub) Accept(site protocol.SiteID, id string, payload []byte) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -155,7 +155,7 @@ func (s *sender) follow(f *command.Frame) bool {
 		return false // it came twice
 	}
 	if missed := f.Seq - s.seq - 1; missed > 0 {
-		// What they held is not known: to count them as full is what lets the node go on.
+		// What they held is not known: they count as full, so that the node may go on.
 		s.cost += missed * command.MaxFrame
 		f.LostItems = max(f.LostItems, 1) // at least
 	}
@@ -217,11 +217,11 @@ func (r *Reader) add(f command.Frame) {
 	r.news.Notify()
 }
 
-// C delivers a value when there may be something to take.
+// C delivers a value when there may be something to read.
 func (r *Reader) C() <-chan struct{} { return r.news.C() }
 
-// Take returns the frame that has waited longest; ok is false where none waits. What was taken counts as read.
-func (r *Reader) Take() (f command.Frame, ok bool) {
+// Next returns the frame that has waited longest; ok is false where none waits. What it returned counts as read.
+func (r *Reader) Next() (f command.Frame, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.waiting) == 0 {
@@ -295,8 +295,8 @@ func (r *Reader) Keep(ctx context.Context) {
 // endWait bounds the time that the end of a reader is published in.
 const endWait = 2 * time.Second
 
-// Close ends the reader. Where it was the last one of its command, the nodes learn that nobody reads; where that does not
-// reach them, their lease ends.
+// Close ends the reader. If it was the last one of its command, the nodes get the message that ends it; where that
+// does not reach them, their lease ends.
 func (r *Reader) Close(ctx context.Context) {
 	r.hub.mu.Lock()
 	readers := r.hub.readers[r.key]

@@ -136,7 +136,7 @@ func TestReaderThatStops(t *testing.T) {
 			t.Errorf("credit of a reader that stopped: %d after %d, %d messages in a minute", c.Bytes, first.Bytes, n)
 		}
 		taken, bytes := 0, uint64(0)
-		for f, ok := r.Take(); ok; f, ok = r.Take() {
+		for f, ok := r.Next(); ok; f, ok = r.Next() {
 			taken, bytes = taken+1, bytes+uint64(len(f.Data))
 		}
 		if bytes > 4<<20 || taken < 60 {
@@ -148,7 +148,7 @@ func TestReaderThatStops(t *testing.T) {
 			t.Errorf("credit %d after all was read or left out, %d bytes were sent", c.Bytes, sent*size)
 		}
 		accept(t, h, frame("gw-1", uint64(sent)+1, 10))
-		f, ok := r.Take()
+		f, ok := r.Next()
 		if !ok || f.LostItems != uint64(sent-taken) || f.LostBytes < uint64(sent-taken)*size {
 			t.Errorf("after the gap: %t, %d lines and %d bytes, want %d lines", ok, f.LostItems, f.LostBytes, sent-taken)
 		}
@@ -157,7 +157,7 @@ func TestReaderThatStops(t *testing.T) {
 		if c, _ := l.last(); !c.End {
 			t.Errorf("the reader left, and the last credit is %+v", c)
 		}
-		accept(t, h, frame("gw-1", uint64(sent)+2, 10)) // nobody reads it
+		accept(t, h, frame("gw-1", uint64(sent)+2, 10)) // it has no reader
 	})
 }
 
@@ -195,7 +195,7 @@ func TestFrames(t *testing.T) {
 		accept(t, h, f)
 	}
 	var got []string
-	for f, ok := r.Take(); ok; f, ok = r.Take() {
+	for f, ok := r.Next(); ok; f, ok = r.Next() {
 		got = append(got, fmt.Sprintf("%s %d lost %d", f.Node, f.Seq, f.LostItems))
 	}
 	if want := "gw-1 1 lost 0; gw-1 2 lost 0; gw-1 5 lost 1; gw-1 1 lost 0; gw-1 2 lost 3; gw-2 1 lost 0"; strings.Join(got, "; ") != want {
@@ -217,7 +217,7 @@ func TestFrames(t *testing.T) {
 	if c, n := l.last(); n != 0 {
 		t.Errorf("one of two readers left: %+v", c)
 	}
-	if f, ok := other.Take(); !ok || f.Seq != 1 {
+	if f, ok := other.Next(); !ok || f.Seq != 1 {
 		t.Errorf("the other reader: %+v, %t", f, ok)
 	}
 	other.Close(t.Context())
@@ -290,7 +290,7 @@ func TestLost(t *testing.T) {
 		accept(t, h, both)
 		var items, lost, bytes uint64
 		take := func() {
-			for f, ok := r.Take(); ok; f, ok = r.Take() {
+			for f, ok := r.Next(); ok; f, ok = r.Next() {
 				items, lost, bytes = items+f.Items, lost+f.LostItems, bytes+f.LostBytes+uint64(len(f.Data))
 			}
 		}
@@ -313,10 +313,10 @@ func TestLost(t *testing.T) {
 		end.End, end.TotalItems, end.TotalBytes = true, total, total*size
 		accept(t, h, end)
 		accept(t, h, end)
-		if f, ok := r.Take(); !ok || !f.End || f.LostItems != 0 {
+		if f, ok := r.Next(); !ok || !f.End || f.LostItems != 0 {
 			t.Errorf("the end: %+v", f)
 		}
-		if _, ok := r.Take(); ok {
+		if _, ok := r.Next(); ok {
 			t.Error("it ends twice")
 		}
 	})

@@ -32,7 +32,7 @@ func follow(t *testing.T, rate int, long time.Duration) (read uint64, oldest tim
 			oldest = max(oldest, time.Since(way[0]))
 		}
 		way = way[1:]
-		for f, ok := r.Take(); ok; f, ok = r.Take() {
+		for f, ok := r.Next(); ok; f, ok = r.Next() {
 			read += uint64(len(f.Data))
 		}
 	}
@@ -80,7 +80,7 @@ func TestQuietWindow(t *testing.T) {
 			t.Errorf("the first credit is %d bytes", c.Bytes)
 		}
 		accept(t, h, frame("gw-1", 1, 1000))
-		r.Take()
+		r.Next()
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if c, _ := l.last(); c.Bytes < 18<<10 || c.Bytes > 24<<10 {
