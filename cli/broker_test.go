@@ -48,7 +48,7 @@ func TestSiteBroker(t *testing.T) {
 		{"client mes@home", 0, []string{"never", "7", "2.0 KiB"}},
 		{"client none", exitNotFound, nil},
 		{"kick PLC_1", 0, []string{"PLC_1: disconnected"}},
-		{"kick mes@home --session", 0, []string{"mes@home: disconnected, its session removed"}},
+		{"kick mes@home --session", 0, []string{"mes@home: disconnected; nothing is stored of it now"}},
 		{"kick mes@home --session -o json", 0, []string{`"session": true`}},
 		{"kick none", exitNotFound, nil},
 	} {

@@ -89,7 +89,7 @@ func TestCommandsWait(t *testing.T) {
 	}
 	url, _ = commandServer(t, results, waiting)
 	wantRun(t, url, "restart plant/meter --no-wait", commandID+"\n", "", exitOK)
-	goesOn := "the command goes on: colony command results " + commandID + " shows what becomes of it, colony command cancel " + commandID + " takes it back\n"
+	goesOn := "the command goes on: colony command results " + commandID + " shows its results, colony command cancel " + commandID + " cancels it\n"
 	wantRun(t, url, "restart plant/meter --timeout 10ms", "", goesOn+"command "+commandID+" has not ended within 10ms\n", exitFailed)
 	refused := stateOf(fleet.CommandRefused, fleet.CommandCounts{})
 	refused.Sites[0].Code, refused.Sites[0].Message = command.NoNode, "no node has these labels"
@@ -135,12 +135,12 @@ func TestShowCommands(t *testing.T) {
 	wantRun(t, s.URL, "command list --site plant --kind probe --state ended --limit 5", table("ID AGE KIND ABOUT WHO SITES STATE NODES"), "", exitOK)
 	wantRun(t, s.URL, "command list --limit 7", table("ID AGE KIND ABOUT WHO SITES STATE NODES", commandID+" 1s probe - - 1 ended refused (busy)"), "", exitOK)
 	out, _, code := run(t, s.URL, "command", "show", commandID)
-	if code != exitOK || !strings.Contains(spaces(out), "SITE MEANT STATE TAKEN NODES MESSAGE\nplant line=3 running - 1 running, 2 done, 1 failed, 3 waiting -") {
+	if code != exitOK || !strings.Contains(spaces(out), "SITE MEANT STATE RECEIVED NODES MESSAGE\nplant line=3 running - 1 running, 2 done, 1 failed, 3 waiting -") {
 		t.Errorf("shown: %d %s", code, out)
 	}
 	wantRun(t, s.URL, "command results "+commandID, "plant/gw-1: running\n", "", exitOK)
 	wantRun(t, s.URL, "command results none --site a --state failed", "", "no node has reported yet: colony command show none\n", exitOK)
-	wantRun(t, s.URL, "command cancel "+commandID, commandID+": taken back; 1 running, 2 done, 1 failed, 3 waiting\n", "", exitOK)
+	wantRun(t, s.URL, "command cancel "+commandID, commandID+": cancelled; 1 running, 2 done, 1 failed, 3 waiting\n", "", exitOK)
 	wantRun(t, s.URL, "command show none", "", "no answer for GET /api/v1/commands/none\n", exitNotFound)
 }
 

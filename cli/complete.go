@@ -23,8 +23,8 @@ const (
 	completeMost = "100"
 )
 
-// offers lists what the CO has, by the name that help gives an argument; typed is what is there
-// of it already.
+// offers lists the CO's values for an argument, by the name that help gives it; typed is the part
+// that is typed already.
 var offers = map[string]func(a *app, ctx context.Context, typed string) ([]string, error){
 	"SITE": func(a *app, ctx context.Context, typed string) ([]string, error) {
 		return offered(ctx, a, "/sites", typed, func(v fleet.Site) []string { return []string{string(v.ID)} })

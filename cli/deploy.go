@@ -25,7 +25,7 @@ type deployFlags struct {
 	replicas, attempts        uint32
 	backoff                   time.Duration
 	minHealthy                time.Duration
-	noRollback, wait          bool
+	noRollback, wait, anyTime bool
 	timeout, healthy          time.Duration
 }
 
@@ -36,7 +36,7 @@ func (a *app) deployCommand() *cobra.Command {
 		Short: "Deploy an application to a site, or update what runs there under the same name",
 		Long: `Deploy an application to a site. Where the site has a deployment of that name,
 it is updated: the version, parameters and flags of placement that are not given keep
-their values. A new deployment without a version gets the latest that was imported.
+their values. A new deployment without a version gets the latest active one.
 --replicas 0, --nodes "" and --node "" undo what was said before.
 
 With --wait the command shows the way to INSTALLED, and ends when the deployment has
@@ -66,6 +66,7 @@ code 6 where the deployment ends FAILED or is rolled back instead.`,
 	fl.DurationVar(&f.minHealthy, "min-healthy", 0, "how long a version must be up on a node before no later failure ends it (default that of the node, 2m)")
 	fl.DurationVar(&f.backoff, "backoff", 0, "wait before the second attempt, doubled for each further one (default 10s)")
 	fl.BoolVar(&f.noRollback, "no-rollback", false, "leave a version that was given up FAILED")
+	fl.BoolVar(&f.anyTime, "any-time", false, "carry updates out outside of the site's maintenance windows, too; --any-time=false: in them alone again")
 	fl.BoolVar(&f.wait, "wait", false, "wait until it has been INSTALLED for --healthy-for")
 	fl.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait")
 	healthyFlag(cmd, &f.healthy)
@@ -106,7 +107,7 @@ func (f deployFlags) request(target string, given func(flag string) bool) (api.N
 		if req.Parameters == nil {
 			req.Parameters = map[string]any{}
 		}
-		req.Parameters[k] = parameterValue(v)
+		req.Parameters[k] = command.ParameterValue(v)
 	}
 	if f.backoff < 0 {
 		return req, command.Usage(fmt.Errorf("--backoff %s: want 0 or more", f.backoff))
@@ -114,7 +115,7 @@ func (f deployFlags) request(target string, given func(flag string) bool) (api.N
 	if f.minHealthy < 0 {
 		return req, command.Usage(fmt.Errorf("--min-healthy %s: want 0 or more", f.minHealthy))
 	}
-	if f.attempts > 0 || f.backoff > 0 || f.minHealthy > 0 || f.noRollback {
+	if f.attempts > 0 || f.backoff > 0 || f.minHealthy > 0 || f.noRollback || given("any-time") {
 		req.Policy = &api.Policy{Attempts: f.attempts}
 		if f.minHealthy > 0 {
 			req.Policy.MinHealthy = f.minHealthy.String()
@@ -124,6 +125,9 @@ func (f deployFlags) request(target string, given func(flag string) bool) (api.N
 		}
 		if f.noRollback {
 			req.Policy.Rollback = new(false)
+		}
+		if given("any-time") {
+			req.Policy.AnyTime = new(f.anyTime)
 		}
 	}
 	return req, nil
@@ -143,16 +147,21 @@ func (a *app) deploy(ctx context.Context, req api.NewDeployment, f deployFlags) 
 	path := "/deployments/" + url.PathEscape(req.Site) + "/" + url.PathEscape(name)
 	var before, d fleet.Deployment
 	err = c.Call(ctx, http.MethodGet, path, nil, &before)
-	switch {
-	case err == nil && !before.Archived && before.App == req.App:
-		// What the request does not name stays as it is, also where somebody else changes
-		// it at the same time, so that it is not bound to what was read.
+	amend := err == nil && !before.Archived && before.App == req.App
+	if amend {
+		// What the request does not name stays as it is, also if another writer changes it at the
+		// same time, so that the request is not bound to what was read.
 		err = c.Write(ctx, client.Amendment{Method: http.MethodPatch, Path: path, Body: req.Change}, &d)
-	case err == nil || client.IsNotFound(err):
+		amend = !client.IsNotFound(err) // it is on nodes, and the deployments repo does not have it
+	}
+	if !amend && (err == nil || client.IsNotFound(err)) {
 		err = c.Call(ctx, http.MethodPost, "/deployments", req, &d)
 	}
 	if err != nil {
 		return err
+	}
+	for _, note := range d.Notes {
+		fmt.Fprintln(a.Err, "warning: "+note)
 	}
 	if f.wait {
 		return a.waitInstalled(ctx, change{before: before, asked: d, mark: mark, healthy: f.healthy}, f.timeout)

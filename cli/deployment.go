@@ -98,9 +98,10 @@ func running(d fleet.Deployment) string {
 	return output.Pairs(d.Running)
 }
 
-// nextAttempt returns when the site tries again, by its clock; "" where it does not.
+// nextAttempt returns when the site tries again, by its clock; "" where it does not, and where the time has come but something is
+// waited for, which the reason says.
 func nextAttempt(n fleet.DeploymentNode) string {
-	if n.RetryAt == nil {
+	if n.RetryAt == nil || n.Waits != "" && n.RetryAt.Before(time.Now()) {
 		return ""
 	}
 	return output.Reported(*n.RetryAt, false)
@@ -119,7 +120,11 @@ func (a *app) showDeployment(d fleet.Deployment) error {
 	}
 	var rows [][]string
 	for _, n := range d.Nodes {
-		why := strings.TrimSpace(string(n.Code) + " " + n.Message + " " + n.Waits)
+		why := strings.TrimSpace(string(n.Code) + " " + n.Message)
+		if why != "" && n.Waits != "" {
+			why += "; "
+		}
+		why += n.Waits
 		rows = append(rows, []string{string(n.Node), string(n.State), string(n.Phase), n.AppVersion, n.Digest.Short(), n.RunningVersion, strconv.Itoa(int(n.Attempt)), nextAttempt(n), output.Age(&n.Since), output.Age(&n.UpdatedAt), why})
 	}
 	if len(rows) > 0 {
@@ -132,7 +137,7 @@ func (a *app) showDeployment(d fleet.Deployment) error {
 	for _, n := range d.Nodes {
 		for _, c := range n.Components {
 			message := c.Message
-			for _, p := range c.Ports { // which the node chose: nobody knows them otherwise
+			for _, p := range c.Ports { // which the node chose: they are shown only here
 				message = strings.TrimSpace(fmt.Sprintf("%s port %d is %d of the node", message, p.Container, p.Host))
 			}
 			rows = append(rows, []string{string(n.Node), c.Component, c.Container, c.State, strconv.Itoa(int(c.ExitCode)), strconv.Itoa(int(c.Restarts)), message})

@@ -53,7 +53,7 @@ func (a *app) siteCommand() *cobra.Command {
 		},
 	}
 	f = siteFilters(ls)
-	cmd.AddCommand(ls, identitycmd.SiteAdd(&a.Env), identitycmd.SiteAdopt(&a.Env), identitycmd.SiteRevoke(&a.Env), a.siteShow(), sessions.OfSite(&a.Env), data.Rules(&a.Env), devices.Accounts(&a.Env), devices.Broker(&a.Env), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
+	cmd.AddCommand(ls, identitycmd.SiteAdd(&a.Env), identitycmd.SiteAdopt(&a.Env), identitycmd.SiteRevoke(&a.Env), a.siteShow(), sessions.OfSite(&a.Env), a.siteMaintenance(), data.Rules(&a.Env), devices.Accounts(&a.Env), devices.Broker(&a.Env), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
 	return cmd
 }
 
@@ -161,7 +161,7 @@ func (a *app) showNode(n fleet.Node) error {
 	return a.Fields(rows...)
 }
 
-// removal words what became of the removal of a node; "": nobody asked for it.
+// removal describes the progress of the removal of a node; "": it was not requested.
 func removal(d *fleet.Decommissioning) string {
 	switch {
 	case d == nil:

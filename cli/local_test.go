@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	lolocal "github.com/colonyfleet/colony/lo/api/local"
-	"github.com/colonyfleet/colony/lo/control"
 	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/lo/nodes/nodestatus"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/restriction"
 )
@@ -25,7 +25,7 @@ func TestLocalNode(t *testing.T) {
 	s := lolocal.New(lolocal.Options{
 		Listener: l, Logger: slog.New(slog.DiscardHandler),
 		Nodes: func() any {
-			return []control.NodeStatus{{
+			return []nodestatus.NodeStatus{{
 				Node: "gw-1", Online: true, Restrictions: []restriction.Restriction{{Kind: restriction.Hold, Reason: "a batch runs", Actor: "uid 0"}},
 				Waits: []restriction.Wait{{Deployment: "web", Why: "the update waits"}},
 			}, {Node: "gw-2"}}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,22 +20,27 @@ import (
 
 	"github.com/colonyfleet/colony/cli/apps"
 	auditcmd "github.com/colonyfleet/colony/cli/audit"
+	"github.com/colonyfleet/colony/cli/backups"
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/commands"
+	localcmd "github.com/colonyfleet/colony/cli/commands/local"
 	"github.com/colonyfleet/colony/cli/data"
 	"github.com/colonyfleet/colony/cli/doctor"
 	"github.com/colonyfleet/colony/cli/groups"
 	identitycmd "github.com/colonyfleet/colony/cli/identity"
 	"github.com/colonyfleet/colony/cli/images"
+	"github.com/colonyfleet/colony/cli/keys"
 	"github.com/colonyfleet/colony/cli/login"
 	"github.com/colonyfleet/colony/cli/logs"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
 	"github.com/colonyfleet/colony/cli/rollouts"
 	"github.com/colonyfleet/colony/cli/sessions"
+	"github.com/colonyfleet/colony/cli/tiers"
 	"github.com/colonyfleet/colony/cli/tokens"
 	report "github.com/colonyfleet/colony/internal/doctor"
+	"github.com/colonyfleet/colony/internal/misspelt"
 )
 
 // The exit codes; the help of the root command lists them.
@@ -168,7 +174,7 @@ A CO that wants a token gets that of the current context (colony login), or COLO
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return command.Usage(fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath()))
+		return command.Usage(fmt.Errorf("%w%s (see %s --help)", err, meantFlag(cmd, err), cmd.CommandPath()))
 	})
 	address := os.Getenv("COLONY_URL")
 	if address == "" {
@@ -179,10 +185,13 @@ A CO that wants a token gets that of the current context (colony login), or COLO
 	root.PersistentFlags().DurationVar(&a.Timeout, "request-timeout", 30*time.Second, "how long the CO may take to answer one request; an import may take 30 times as long")
 	root.PersistentFlags().StringVarP(&a.Format, "output", "o", "table", "format of the answer: table, json or yaml")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
+	ofCO, ofLO := tiers.CO(&a.Env, version), tiers.LO(&a.Env, version)
+	ofCO.AddCommand(append(backups.Commands(&a.Env, version), keys.Command(&a.Env), tokens.Local(&a.Env))...)
+	ofLO.AddCommand(localcmd.Command(&a.Env))
+	root.AddCommand(tiers.Up(&a.Env, version), tiers.Down(&a.Env), ofCO, ofLO, tiers.EN(&a.Env, version))
 	root.AddCommand(apps.Command(&a.Env), apps.Lint(&a.Env), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), data.Command(&a.Env), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
 	root.AddCommand(commands.Command(&a.Env), logs.Command(&a.Env), sessions.Exec(&a.Env), sessions.Forward(&a.Env), sessions.Command(&a.Env), commands.Restart(&a.Env), commands.Probe(&a.Env), commands.Pull(&a.Env))
-	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), rollouts.Fleet(&a.Env), rollouts.Command(&a.Env), removals.Volumes(&a.Env), identitycmd.CA(&a.Env), tokens.Command(&a.Env), groups.Command(&a.Env), auditcmd.Command(&a.Env), login.Command(&a.Env), login.Out(&a.Env), login.Contextual(&a.Env))
+	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), rollouts.Fleet(&a.Env), rollouts.Command(&a.Env), rollouts.Explain(&a.Env), removals.Volumes(&a.Env), identitycmd.CA(&a.Env), tokens.Command(&a.Env), groups.Command(&a.Env), auditcmd.Command(&a.Env), login.Command(&a.Env), login.Out(&a.Env), login.Contextual(&a.Env))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program, as --version does",
@@ -260,6 +269,30 @@ func meant(cmd *cobra.Command, name string) string {
 		return ": did you mean " + strings.Join(like, " or ") + "?"
 	}
 	return ""
+}
+
+// flagName is the name of a flag in the list of a command's flags.
+var flagName = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([\w-]+)`)
+
+// meantFlag is a question for the flag whose name is like one that a command has not; "": none is.
+func meantFlag(cmd *cobra.Command, err error) string {
+	name, ok := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !ok {
+		return ""
+	}
+	var names []string
+	for _, m := range flagName.FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1) {
+		names = append(names, m[1])
+	}
+	first := misspelt.Nearest(name, names)
+	if first == "" {
+		return ""
+	}
+	like := "--" + first
+	if second := misspelt.Nearest(name, slices.DeleteFunc(names, func(n string) bool { return n == first })); second != "" {
+		like += " or --" + second
+	}
+	return ": did you mean " + like + "?"
 }
 
 // knownCommand refuses the name of a command that there is none of.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
@@ -59,24 +61,52 @@ func TestShowApps(t *testing.T) {
 	t.Parallel()
 	v := fleet.AppVersion{
 		AppID: "hello", Version: "1.1.0", Name: "Hello", Description: "Greets", Source: "file:///apps", Digest: "sha256:abc", ImportedAt: *past(2 * time.Hour),
+		Stage: fleet.Retired, StageReason: "a hole", StageSince: past(time.Hour),
 		Profiles:   []fleet.Profile{{ID: "compose", Type: "compose", Components: []fleet.Component{{Name: "web", Repository: "oci://r/hello", Revision: "1.1.0"}}}},
 		Parameters: []fleet.Parameter{{Name: "port", Default: 8088, Immutable: true}, {Name: "addressee", Description: "who is greeted"}},
 	}
 	s := serve(t, map[string]any{
 		"GET /apps?": map[string]any{"items": []fleet.App{
-			{ID: "hello", Name: "Hello", Latest: "1.1.0", Versions: []string{"1.1.0", "1.0.0"}, Description: "Greets"},
+			{ID: "hello", Name: "Hello", Latest: "1.1.0", Versions: []string{"1.1.0", "1.0.0"}, Description: "Greets", Stages: map[string]fleet.Stage{"1.0.0": fleet.Deprecated}},
 		}, "next": "c"},
 		"GET /apps?cursor=c":             map[string]any{"items": []fleet.App{{ID: "meter", Latest: "2.0.0"}}},
 		"GET /apps/hello":                fleet.App{ID: "hello", Latest: "1.1.0"},
 		"GET /apps/hello/versions/1.1.0": v,
+		"GET /deployments?app=hello&limit=50&version=1.1.0": map[string]any{"items": []fleet.Deployment{{
+			Site: "home", Name: "greeter", State: lifecycle.Installed, Observation: fleet.Observation{Installed: 2, DesiredNodes: 3, Since: past(time.Hour)},
+		}}, "next": "c"},
 	})
-	wantRun(t, s.URL, "app list", table("APP NAME LATEST VERSIONS DESCRIPTION", "hello Hello 1.1.0 1.1.0,1.0.0 Greets", "meter - 2.0.0 - -"), "", exitOK)
-	shown := table("App: hello", "Version: 1.1.0", "Name: Hello", "Description: Greets", "Source: file:///apps", "Digest: sha256:abc", "Imported: 2h ago", "",
+	wantRun(t, s.URL, "app list", table("APP NAME LATEST VERSIONS DESCRIPTION", "hello Hello 1.1.0 1.1.0,1.0.0 (deprecated) Greets", "meter - 2.0.0 - -"), "", exitOK)
+	shown := table("App: hello", "Version: 1.1.0", "Name: Hello", "Description: Greets", "Source: file:///apps", "Digest: sha256:abc", "Imported: 2h ago", "Stage: retired, since 1h: a hole", "",
 		"PROFILE TYPE COMPONENT SOURCE", "compose compose web oci://r/hello:1.1.0", "",
-		"PARAMETER DEFAULT IMMUTABLE DESCRIPTION", "port 8088 yes -", "addressee - - who is greeted")
+		"PARAMETER DEFAULT IMMUTABLE DESCRIPTION", "port 8088 yes -", "addressee - - who is greeted", "",
+		"DEPLOYMENT STATE NODES SINCE", "home/greeter INSTALLED 2 of 3 1h", "and more: colony deployment list --app hello --version 1.1.0")
 	wantRun(t, s.URL, "app show hello", shown, "", exitOK)
 	wantRun(t, s.URL, "app show hello@1.1.0", shown, "", exitOK)
 	wantRun(t, s.URL, "app show none", "", "no answer for GET /api/v1/apps/none\n", exitNotFound)
+}
+
+// TestStages changes the stage of a version.
+func TestStages(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var change api.StageChange
+		if err := json.NewDecoder(r.Body).Decode(&change); err != nil {
+			t.Error(err)
+		}
+		asked = append(asked, fmt.Sprintf("%s %s %s %q", r.Method, r.URL.Path, change.Stage, change.Reason))
+		_ = json.NewEncoder(w).Encode(fleet.AppVersion{AppID: "hello", Version: "1.0.0", Stage: change.Stage})
+	}))
+	defer s.Close()
+	wantRun(t, s.URL, "app deprecate hello@1.0.0 --reason old", "hello@1.0.0: deprecated\n", "", exitOK)
+	wantRun(t, s.URL, "app retire hello@1.0.0", "hello@1.0.0: retired\n", "", exitOK)
+	wantRun(t, s.URL, "app activate hello@1.0.0", "hello@1.0.0: active\n", "", exitOK)
+	wantRun(t, s.URL, "app retire hello", "", "\"hello\": want APP@VERSION\n", exitUsage)
+	const path = "PATCH /api/v1/apps/hello/versions/1.0.0 "
+	if diff := cmp.Diff([]string{path + `deprecated "old"`, path + `retired ""`, path + `active ""`}, asked); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
 }
 
 // TestImportApps imports a directory with one good package and one that is refused.
@@ -180,7 +210,7 @@ func TestShowDeployments(t *testing.T) {
 			Node: "gw1", State: lifecycle.Failed, AppVersion: "1.1.0", Attempt: 3, Code: "crash_loop", Message: "it exits", Waits: "the update waits",
 			RunningVersion: "1.0.0", RetryAt: &at, UpdatedAt: *past(time.Minute), Since: *past(time.Hour),
 			Components: []protocol.ComponentStatus{{Component: "web", Container: "app", State: "exited", ExitCode: 1, Restarts: 5}},
-		}},
+		}, {Node: "gw3", State: lifecycle.Failed, Attempt: 1, RetryAt: &at, UpdatedAt: *past(time.Minute), Since: *past(time.Hour)}},
 	}
 	s := serve(t, map[string]any{
 		"GET /deployments?": map[string]any{"items": []fleet.Deployment{d}},
@@ -200,7 +230,7 @@ func TestShowDeployments(t *testing.T) {
 	wantRun(t, s.URL, "deployment list --state !installed --version 1.1.0 --text lant/h", rows, "", exitOK)
 	wantRun(t, s.URL, "deployment show plant/hello", table("Deployment: plant/hello", "App: hello 1.1.0", "State: FAILED", "Since: 1h", "Reason: node gw1: crash_loop: it exits",
 		"Nodes: 0/2 run the desired version", "Running: 1.0.0", "Generation: 7, the site has adopted 6", "Site: offline, last report 1m ago", "Commit: 0123456789abcdef", "Archived: yes", "Problem: no node fits", "",
-		"NODE STATE PHASE VERSION DIGEST RUNNING ATTEMPT NEXT SINCE UPDATED REASON", "gw1 FAILED - 1.1.0 - 1.0.0 3 2026-11-22 08:00:00 1h 1m crash_loop it exits the update waits", "",
+		"NODE STATE PHASE VERSION DIGEST RUNNING ATTEMPT NEXT SINCE UPDATED REASON", "gw1 FAILED - 1.1.0 - 1.0.0 3 - 1h 1m crash_loop it exits; the update waits", "gw3 FAILED - - - - 1 2026-11-22 08:00:00 1h 1m -", "",
 		"NODE COMPONENT CONTAINER STATE EXIT RESTARTS MESSAGE", "gw1 web app exited 1 5 -", "", "Not chosen:", "gw2: no role"), "", exitOK)
 	wantRun(t, s.URL, "deployment history plant/hello", table("COMMIT TIME VERSION AUTHOR MESSAGE", "0123456789ab 2026-11-22 08:00:00 1.1.0 Ann Deploy", "",
 		"TIME NODE FROM TO VERSION REASON", "2026-11-22 08:00:00 gw1 INSTALLING FAILED 1.1.0 crash_loop it exits"), "", exitOK)
@@ -236,6 +266,11 @@ func TestDeploy(t *testing.T) {
 		switch path := strings.TrimPrefix(r.URL.Path, "/api/v1"); {
 		case path == "/events":
 			_, _ = io.WriteString(w, `{"items":[]}`)
+		case r.Method == http.MethodGet && path == "/deployments/plant/unlisted":
+			_ = json.NewEncoder(w).Encode(fleet.Deployment{Site: "plant", Name: "unlisted", App: "hello", AppVersion: "1.0.0"})
+		case r.Method == http.MethodPatch && path == "/deployments/plant/unlisted":
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"title":"Not Found","detail":"the deployments repo has no deployment unlisted"}`)
 		case r.Method == http.MethodGet && path == "/deployments/plant/hello":
 			w.Header().Set("ETag", `"abc"`)
 			_ = json.NewEncoder(w).Encode(answer)
@@ -259,12 +294,15 @@ func TestDeploy(t *testing.T) {
 	wantArgs(t, s.URL, []string{"deploy", "hello", "--site", "plant", "--replicas", "0", "--nodes", "", "--node", ""}, done)
 	wantRun(t, s.URL, "deploy hello@9.9.9 --site plant", "", "the deployment is not valid\n  body.version: no version 9.9.9\n", exitUsage)
 	wantRun(t, s.URL, "deploy hello@8.8.8 --site plant", "", "it was changed since you read it\n", exitConflict)
+	wantRun(t, s.URL, "deploy hello@1.1.0 --site plant --name unlisted", done, "", exitOK)
 	want := []request{
 		{"PATCH /api/v1/deployments/plant/hello", "", `{"version":"1.1.0","parameters":{"name":"x","port":"8088"}}`},
 		{"POST /api/v1/deployments", "", `{"site":"plant","name":"other","app":"hello","version":"1.1.0","node":"gw1"}`},
 		{"PATCH /api/v1/deployments/plant/hello", "", `{"node":"","nodes":{},"replicas":0}`},
 		{"PATCH /api/v1/deployments/plant/hello", "", `{"version":"9.9.9"}`},
 		{"PATCH /api/v1/deployments/plant/hello", "", `{"version":"8.8.8"}`},
+		{"PATCH /api/v1/deployments/plant/unlisted", "", `{"version":"1.1.0"}`},
+		{"POST /api/v1/deployments", "", `{"site":"plant","name":"unlisted","app":"hello","version":"1.1.0"}`},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests that write (-want +got):\n%s", diff)
@@ -339,11 +377,11 @@ func TestSampleParameters(t *testing.T) {
 	for _, text := range []string{
 		"8088", "true", "x y", "", "[", "[a-z]+", "1.10", "0644", "0x10", "1e3", "1_000", "2024-01-01", "'x'", "abc #def", "~", "123456789012345678901234", "{a: b}", "[[a]]",
 	} {
-		if got := parameterValue(text); got != text {
-			t.Errorf("parameterValue(%q) = %#v, want the text", text, got)
+		if got := command.ParameterValue(text); got != text {
+			t.Errorf("ParameterValue(%q) = %#v, want the text", text, got)
 		}
 	}
-	if got, want := parameterValue("[a, 1.10, '0x1']"), []any{"a", "1.10", "0x1"}; !reflect.DeepEqual(got, want) {
+	if got, want := command.ParameterValue("[a, 1.10, '0x1']"), []any{"a", "1.10", "0x1"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("a list is %#v, want %#v", got, want)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // siteAnswer is a site with its link, for machines.
@@ -111,9 +112,9 @@ func streamName(q sitedata.Stream) string {
 	case q.Rule == "":
 		return "events"
 	case q.Removed:
-		return "data/" + q.Rule + " (no rule)"
+		return protocol.DataStream(q.Rule) + " (no rule)"
 	default:
-		return "data/" + q.Rule
+		return protocol.DataStream(q.Rule)
 	}
 }
 

@@ -21,7 +21,7 @@ const detachedEnv = "COLONY_DETACHED"
 // not come up.
 func Detach(ctx context.Context, o Options) error {
 	if os.Getenv(detachedEnv) != "" {
-		// Nobody reads the pipe once the fleet is up; writing to it must not kill us.
+		// The pipe has no reader once the fleet is up; writing to it must not kill this process.
 		signal.Ignore(syscall.SIGPIPE)
 		return Run(ctx, o)
 	}

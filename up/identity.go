@@ -75,9 +75,9 @@ func (m machine) String() string {
 	return "the LO of site " + string(m.name.Site)
 }
 
-// checkKeys makes sure that the CO lets the site and its node in. The keys of a machine that was removed
-// are thrown away, as who starts it here wants it back. One that was revoked was so on purpose: it stays
-// out until somebody throws its keys away.
+// checkKeys makes sure that the CO admits the site and its node. The keys of a removed machine are
+// deleted: the person that starts it here wants it back. A machine that was revoked stays out until a
+// person deletes its keys.
 func (s *supervisor) checkKeys(ctx context.Context) error {
 	var errs []error
 	for _, m := range []machine{s.theLO(), s.theEN()} {
@@ -140,7 +140,7 @@ func (s *supervisor) enrolled(m machine, lasts time.Duration) error {
 		}
 	}
 	now := time.Now()
-	p, err := c.Check(identity.NewClock(func() time.Time { return now }, time.Time{}, nil))
+	p, err := c.Check(identity.NewClock(func() time.Time { return now }, identity.Floor{}, nil))
 	switch {
 	case err != nil:
 		return err
@@ -154,9 +154,9 @@ func (s *supervisor) enrolled(m machine, lasts time.Duration) error {
 
 var errForeign = errors.New("that of another fleet")
 
-// admit writes a join token to where the machine looks for it, unless it has a certificate and
-// renews it in time. The token lets it take its own name over: its state directory may have been lost,
-// and its key with it.
+// admit writes a join token for the machine, unless it has a certificate and renews it in time. The
+// token also allows a new key for the name: the state directory may have been lost, and the key with
+// it.
 func (s *supervisor) admit(ctx context.Context, m machine) error {
 	err := s.enrolled(m, overdue)
 	if err == nil {

@@ -182,11 +182,11 @@ func TestTokenWhereItIsNeeded(t *testing.T) {
 	})
 	o.Site, o.Node = "plant", "gw-1"
 	s := &supervisor{opts: o, dir: &stateDir{path: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
-	if err := s.prepareRoot(t.Context()); err != nil {
+	root, _, err := openStore(t, store.Dir(s.dir.sub("co"))).InitRoot(time.Now().Add(-2 * identity.LeafLife))
+	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := openStore(t, store.Dir(s.dir.sub("co"))).OpenRoot()
-	if err != nil {
+	if err := s.prepareRoot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	dir := s.dir.sub("lo", "identity")

@@ -241,7 +241,7 @@ func TestDownStopsTheSupervisor(t *testing.T) {
 	})
 }
 
-// TestPartThatDoesNotStartAgain has the reason reported to those who wait for the part.
+// TestPartThatDoesNotStartAgain has the reason reported to the goroutines that wait for the part.
 func TestPartThatDoesNotStartAgain(t *testing.T) {
 	t.Parallel()
 	first := &fakePart{make(chan struct{}), make(chan struct{})}

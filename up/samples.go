@@ -17,9 +17,9 @@ import (
 
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/co/registry/image"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
@@ -36,7 +36,7 @@ var componentFolder = regexp.MustCompile(`^([a-z][a-z0-9-]*?)-([0-9].*)$`)
 // pushSamples builds the samples' images and Compose archives and stores them in
 // the CO's registry. What is there already is not pushed again.
 func (o Options) pushSamples(ctx context.Context) error {
-	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{RegistryHost: o.HTTPAddr}})
+	reg := ociclient.New(ociclient.Options{Hosts: map[string]string{RegistryHost: o.HTTPAddr}})
 	defer reg.Close()
 	binaries, err := os.ReadDir(o.SampleBinaries)
 	if err != nil {

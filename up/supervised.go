@@ -21,7 +21,7 @@ type part interface {
 	Stop(ctx context.Context) error // asks it to end and waits; kills it when ctx ends
 }
 
-// A supervised starts a part and starts it again whenever it ends, until it is stopped.
+// A supervised starts a part, and starts it again each time that it ends, until it is stopped.
 type supervised struct {
 	name   string
 	start  func(context.Context) (part, error)
@@ -118,7 +118,7 @@ func (k *supervised) end(ctx context.Context, p part) {
 	}
 }
 
-// report keeps the latest reason for those who wait for the part to become ready.
+// report keeps the latest reason for the goroutines that wait for the part to become ready.
 func (k *supervised) report(err error) {
 	select {
 	case <-k.failed:

@@ -20,7 +20,7 @@ import (
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/lint"
 	"github.com/colonyfleet/colony/co/packaging"
-	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/internal/registryauth"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -76,7 +76,7 @@ not compile with the default, a deployment must give a value.`,
 	f.StringVar(&o.Name, "name", "", "name that people read (default: the id)")
 	f.StringVar(&o.Version, "version", "1.0.0", "version of the package and its component")
 	f.StringVar(&o.Registry, "registry", "registry.colony", "where the component will be pushed: HOST or HOST/PATH; registry.colony is the CO's own")
-	f.StringVar(&o.Organization, "organization", "", "who publishes the package")
+	f.StringVar(&o.Organization, "organization", "", "the publisher of the package")
 	_ = cmd.MarkFlagRequired("from")
 	_ = cmd.MarkFlagFilename("from", "yaml", "yml")
 	return cmd
@@ -244,7 +244,7 @@ of Podman, or the config.json of Docker. No credential helper is run.`,
 }
 
 func runPush(ctx context.Context, env *command.Env, ref, folder string, o pushOptions) error {
-	// What is pushed can be read by whoever reads the registry: no link leads out of the folder.
+	// What is pushed can be read by every reader of the registry: no link leads out of the folder.
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return protocol.Errorf(protocol.Invalid, "push %s: want a folder with a margo.yaml", folder)
@@ -293,7 +293,7 @@ func runPush(ctx context.Context, env *command.Env, ref, folder string, o pushOp
 }
 
 // client returns a client of registries, of which the CO's own is where its API is.
-func (o pushOptions) client(env *command.Env) (*registry.Client, error) {
+func (o pushOptions) client(env *command.Env) (*ociclient.Client, error) {
 	u, err := url.Parse(env.URL)
 	if err != nil || u.Host == "" {
 		return nil, protocol.Errorf(protocol.Invalid, "--url %q: want the URL of the CO", env.URL)
@@ -312,7 +312,7 @@ func (o pushOptions) client(env *command.Env) (*registry.Client, error) {
 			return nil, protocol.Errorf(protocol.Invalid, "%w", err)
 		}
 	}
-	return registry.NewClient(registry.ClientOptions{
+	return ociclient.New(ociclient.Options{
 		Hosts: map[string]string{o.registryHost: own}, Insecure: o.plainHTTP, Credentials: auth.Credentials, KeepTags: !o.replace,
 		Roots: env.Roots(),
 	}), nil

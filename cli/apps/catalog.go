@@ -1,12 +1,14 @@
 package apps
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,6 +25,7 @@ import (
 func Command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "app", Short: "Make, push, import and show applications"}
 	cmd.AddCommand(byKind(initialise(env)), Lint(env), byKind(push(env)))
+	cmd.AddCommand(stages(env)...)
 	cmd.AddCommand(importing(env), remove(env), &cobra.Command{
 		Use: "list", Short: "List the applications", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -35,12 +38,12 @@ func Command(env *command.Env) *cobra.Command {
 			}
 			var rows [][]string
 			for _, app := range apps {
-				rows = append(rows, []string{app.ID, app.Name, app.Latest, strings.Join(app.Versions, ","), app.Description})
+				rows = append(rows, []string{app.ID, app.Name, app.Latest, staged(app), app.Description})
 			}
 			return env.Table("APP NAME LATEST VERSIONS DESCRIPTION", rows)
 		},
 	}, &cobra.Command{
-		Use: "show APP[@VERSION]", Short: "Show one version of an application: profiles and parameters", Args: cobra.ExactArgs(1),
+		Use: "show APP[@VERSION]", Short: "Show one version of an application: profiles, parameters, and where it is deployed", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, version, _ := strings.Cut(args[0], "@")
 			if version == "" {
@@ -51,13 +54,16 @@ func Command(env *command.Env) *cobra.Command {
 				version = app.Latest
 			}
 			var v fleet.AppVersion
-			if err := env.Call(cmd.Context(), http.MethodGet, "/apps/"+url.PathEscape(id)+"/versions/"+url.PathEscape(version), nil, &v); err != nil {
+			if err := env.Call(cmd.Context(), http.MethodGet, versionPath(id, version), nil, &v); err != nil {
 				return err
 			}
 			if done, err := env.Machine(v); done {
 				return err
 			}
-			return showVersion(env, v)
+			if err := showVersion(env, v); err != nil {
+				return err
+			}
+			return showUsers(cmd.Context(), env, v)
 		},
 	})
 	return cmd
@@ -82,7 +88,7 @@ func byKind(cmd *cobra.Command) *cobra.Command {
 
 func showVersion(env *command.Env, v fleet.AppVersion) error {
 	if err := env.Fields("App", v.AppID, "Version", v.Version, "Name", v.Name, "Description", v.Description,
-		"Source", v.Source, "Digest", string(v.Digest), "Imported", output.Age(&v.ImportedAt)+" ago"); err != nil {
+		"Source", v.Source, "Digest", string(v.Digest), "Imported", output.Age(&v.ImportedAt)+" ago", "Stage", stageOf(v)); err != nil {
 		return err
 	}
 	fmt.Fprintln(env.Out)
@@ -107,6 +113,36 @@ func showVersion(env *command.Env, v fleet.AppVersion) error {
 	return env.Table("PARAMETER DEFAULT IMMUTABLE DESCRIPTION", rows)
 }
 
+// shownUsers is how many deployments of a version are shown.
+const shownUsers = 50
+
+// showUsers lists the deployments that are to run a version, and what they run.
+func showUsers(ctx context.Context, env *command.Env, v fleet.AppVersion) error {
+	var page struct {
+		Items []fleet.Deployment `json:"items"`
+		Next  string             `json:"next"`
+	}
+	query := url.Values{"app": {v.AppID}, "version": {v.Version}, "limit": {strconv.Itoa(shownUsers)}}
+	if err := env.Call(ctx, http.MethodGet, "/deployments?"+query.Encode(), nil, &page); err != nil {
+		return err
+	}
+	if len(page.Items) == 0 {
+		return nil
+	}
+	fmt.Fprintln(env.Out)
+	rows := make([][]string, 0, len(page.Items))
+	for _, d := range page.Items {
+		rows = append(rows, []string{string(d.Site) + "/" + string(d.Name), string(d.State), fmt.Sprintf("%d of %d", d.Installed, d.DesiredNodes), output.Age(d.Since)})
+	}
+	if err := env.Table("DEPLOYMENT STATE NODES SINCE", rows); err != nil {
+		return err
+	}
+	if page.Next != "" {
+		env.Printf("and more: colony deployment list --app %s --version %s", v.AppID, v.Version)
+	}
+	return nil
+}
+
 func remove(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "remove APP@VERSION", Short: "Remove a version of an application from the catalog", Args: cobra.ExactArgs(1),
@@ -116,18 +152,17 @@ refusal names the deployments. The registry keeps its images and archives, until
 removed with colony image remove. A later import brings the version back, if its bytes are
 the same: a version stays immutable.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, version, ok := strings.Cut(args[0], "@")
-			if !ok || id == "" || version == "" {
-				return command.Usage(fmt.Errorf("%q: want APP@VERSION", args[0]))
+			id, version, err := named(args[0])
+			if err != nil {
+				return err
 			}
-			path := "/apps/" + url.PathEscape(id) + "/versions/" + url.PathEscape(version)
-			if err := env.Call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
+			if err := env.Call(cmd.Context(), http.MethodDelete, versionPath(id, version), nil, nil); err != nil {
 				return err
 			}
 			if done, err := env.Machine(map[string]string{"app": id, "version": version}); done {
 				return err
 			}
-			_, err := fmt.Fprintf(env.Out, "%s: removed from the catalog\n", args[0])
+			_, err = fmt.Fprintf(env.Out, "%s: removed from the catalog\n", args[0])
 			return err
 		},
 	}

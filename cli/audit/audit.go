@@ -1,4 +1,4 @@
-// Package auditcmd has the commands about the record of who did what.
+// Package auditcmd has the commands about the audit.
 package auditcmd
 
 import (
@@ -24,8 +24,8 @@ const mostEntries = 1000
 func Command(env *command.Env) *cobra.Command {
 	var f filter
 	cmd := &cobra.Command{
-		Use: "audit", Short: "Show who did what by the CO's API, newest last", Args: cobra.NoArgs,
-		Long: `Show who asked for what, from where, and what became of it: operations that change something, and
+		Use: "audit", Short: "Show the operations of the CO's API, newest last", Args: cobra.NoArgs,
+		Long: `Show operations with their principal, address and outcome: operations that change something, and
 requests that were refused. An operation that changed the deployments repo names its commits, which name
 the operation in turn (Colony-Audit). It needs the role admin where the CO wants tokens.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.show(cmd.Context(), env) },
@@ -118,10 +118,10 @@ var errWrong = errors.New("the audit is not what was written")
 func verify(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "verify", Short: "Verify that the audit is what was written", Args: cobra.NoArgs,
-		Long: `Verify that nobody changed, removed or reordered rows of the audit after they were written: each row carries
+		Long: `Verify that no row of the audit was changed, removed or reordered after it was written: each row carries
 the hash of all before it, and the CO keeps signed checkpoints of that chain in a file outside of its database.
 A row that was written within the last second may not be in the chain yet; what was cut off after the last
-checkpoint, which is at most a minute old, cannot be noticed, nor that somebody who may write the database adds
+checkpoint, which is at most a minute old, cannot be noticed, nor that a user that may write to the database adds
 rows. Each replica of a CO compares with the checkpoints that it has written itself.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all auditapi.Verification

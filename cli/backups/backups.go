@@ -52,7 +52,7 @@ and must be empty: one consistent dump of its database, its OCI registry, its
 configuration, its signing keys (the root key where it lies beside them), the root of
 the fleet's certificates with its key, and the deployments repo where that is a path of
 this machine. The CO may run meanwhile. The directory holds what the configuration holds,
-also its passwords, and private keys: only its owner may read it, and whoever has it can
+also its passwords, and private keys: only its owner may read it, and its owner can
 command the fleet, and be each of its machines.
 
 With --no-root the root of the certificates stays out. Keep what colony ca export saves,
@@ -139,7 +139,7 @@ says so (desired_epoch_raised), and what git has and the backup has not follows 
 				root = "restored"
 			}
 			return env.Fields("Restored", args[0]+" of "+r.Created.Local().Format(time.DateTime), "Database schema", strconv.Itoa(r.Schema),
-				"Deployments repo", repo, "Signing keys", restoredKeys(r), "Root of the certificates", root, "Tokens revoked", strconv.Itoa(r.TokensRevoked), "Next", "start the CO")
+				"Deployments repo", repo, "Signing keys", restoredKeys(r), "Root of the certificates", root, "Tokens revoked", strconv.Itoa(r.TokensRevoked), "Requests dropped", strconv.Itoa(r.RequestsDropped), "Next", "start the CO")
 		},
 	})
 	cmd.Flags().BoolVar(&c.Replace, "replace", false, "remove what the database holds now")

@@ -102,9 +102,10 @@ func (e lateError) Error() string { return string(e) }
 
 // A Problem is an answer that refuses a request (RFC 9457).
 type Problem struct {
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
+	Title  string `json:"title"`  // the name of the status
+	Status int    `json:"status"` // the HTTP status
+	Detail string `json:"detail"` // what is wrong, for people
+	// Errors are the faults of the request, each with its place in it.
 	Errors []struct {
 		Message  string `json:"message"`
 		Location string `json:"location"`
@@ -188,7 +189,7 @@ func (c *Client) Read(ctx context.Context, path string, out any) (etag string, e
 // An Amendment is a request that writes.
 type Amendment struct {
 	Method, Path string
-	// ETag names what was read, and may not have changed since. Empty: whatever is there.
+	// ETag is the state that was read, and must not have changed since. Empty: any state.
 	ETag string
 	Body any // nil: none is sent
 }

@@ -46,8 +46,8 @@ func (c *Client) tls() *tls.Config {
 	return nil
 }
 
-// Download has read called with the answer at a path, whatever it is and however long it takes. Errors are those of Call, and of read; one that
-// broke off is one.
+// Download calls read with the body at a path, of any type and for any time. Errors are those of Call, and of read; an answer that breaks off
+// is an error, too.
 func (c *Client) Download(ctx context.Context, path string, read func(io.Reader) error) error {
 	req, err := c.request(ctx, http.MethodGet, path, nil)
 	if err != nil {

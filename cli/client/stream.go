@@ -21,8 +21,8 @@ import (
 var errStreamEnd = errors.New("the event stream ended")
 
 const (
-	// streamAgain is the wait before a broken stream is opened again.
-	streamAgain = 500 * time.Millisecond
+	// reopenDelay is the wait before a broken stream is opened again.
+	reopenDelay = 500 * time.Millisecond
 	// maxStreamLine bounds one line of a stream: a message with its payload.
 	maxStreamLine = 64 << 20
 )
@@ -66,7 +66,7 @@ func (c *Client) Follow(ctx context.Context, path, last string, each func(Server
 		if Final(err, opened) {
 			return err
 		}
-		if retry.Sleep(ctx, streamAgain) != nil {
+		if retry.Sleep(ctx, reopenDelay) != nil {
 			return ctx.Err()
 		}
 	}

@@ -25,7 +25,7 @@ import (
 // Command returns "colony command".
 func Command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "command", Aliases: []string{"commands"}, Short: "List, show and take back what nodes were asked for",
+		Use: "command", Aliases: []string{"commands"}, Short: "List, show and cancel what nodes were asked for",
 		Long: `What an operator asks of nodes once, such as to restart a container, is a command: a node carries it out at
 most once, and not after its deadline. See colony restart, colony probe, colony pull, colony node check and
 colony node refresh.`,
@@ -72,7 +72,7 @@ func list(env *command.Env) *cobra.Command {
 	cmd.Flags().StringVar(&site, "site", "", "only those that this site was asked")
 	cmd.Flags().StringVar(&kind, "kind", "", "only of this kind")
 	cmd.Flags().StringVar(&state, "state", "", "only in this state: open or ended")
-	cmd.Flags().StringVar(&text, "search", "", "only with this in the id, the arguments, or the name of who asked")
+	cmd.Flags().StringVar(&text, "search", "", "only with this in the id, the arguments, or the name of the principal")
 	cmd.Flags().DurationVar(&since, "since", 0, "only of so long ago until now, such as 24h")
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many at most, the newest")
 	var kinds []string
@@ -149,12 +149,12 @@ func show(env *command.Env) *cobra.Command {
 			for i := range c.Sites {
 				s := &c.Sites[i]
 				said := s.Message
-				if s.WithdrawnAt != nil {
-					said = strings.TrimSpace("taken back " + output.Ago(s.WithdrawnAt) + " " + said)
+				if s.CancelledAt != nil {
+					said = strings.TrimSpace("cancelled " + output.Ago(s.CancelledAt) + " " + said)
 				}
-				rows[i] = []string{string(s.Site), meant(s.CommandTarget), s.State, output.Age(s.TakenAt), progress(s.Counts), said}
+				rows[i] = []string{string(s.Site), meant(s.CommandTarget), s.State, output.Age(s.ReceivedAt), progress(s.Counts), said}
 			}
-			return env.Table("SITE MEANT STATE TAKEN NODES MESSAGE", rows)
+			return env.Table("SITE MEANT STATE RECEIVED NODES MESSAGE", rows)
 		},
 	}
 }
@@ -238,8 +238,8 @@ func printResult(env *command.Env, r *fleet.CommandResult) {
 
 func cancel(env *command.Env) *cobra.Command {
 	return &cobra.Command{
-		Use: "cancel ID", Short: "Take a command back: what has not begun does not begin", Args: cobra.ExactArgs(1),
-		Long: `Take a command back. A node that has begun goes on, and its result comes; one that has not, does not begin.
+		Use: "cancel ID", Short: "Cancel a command: what has not begun does not begin", Args: cobra.ExactArgs(1),
+		Long: `Cancel a command. A node that has begun goes on, and its result comes; one that has not, does not begin.
 A site without a link to the CO learns of it once the link is back, if that is before the deadline.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var c fleet.Command
@@ -249,7 +249,7 @@ A site without a link to the CO learns of it once the link is back, if that is b
 			if done, err := env.Machine(c); done {
 				return err
 			}
-			env.Printf("%s: taken back; %s", c.ID, cmp.Or(progress(c.Counts), "no node had begun"))
+			env.Printf("%s: cancelled; %s", c.ID, cmp.Or(progress(c.Counts), "no node had begun"))
 			return nil
 		},
 	}
@@ -269,7 +269,7 @@ const (
 	defaultDeadline = 10 * time.Minute
 	// pollEvery is how often the CO is asked what became of a command.
 	pollEvery = time.Second
-	// sayAfter is after how many of these a user learns that the site has not taken the command.
+	// sayAfter is after how many of these a user learns that the site has not received the command.
 	sayAfter = 5
 )
 
@@ -289,7 +289,7 @@ func (o *asking) chooses(cmd *cobra.Command) *cobra.Command {
 	return o.waits(cmd)
 }
 
-// ask makes a command at a site, and waits for what becomes of it.
+// ask makes a command at a site, and waits for its outcome.
 func (o *asking) ask(ctx context.Context, env *command.Env, kind wire.Kind, args any, site string) error {
 	if o.deadline < time.Second || o.timeout <= 0 {
 		return command.Usage(fmt.Errorf("--deadline %s, --timeout %s: want one second or more", o.deadline, o.timeout))
@@ -331,7 +331,7 @@ func (o *asking) wait(ctx context.Context, env *command.Env, c fleet.Command) er
 			break
 		}
 		if looks++; looks == sayAfter && people && c.Sites[0].State == fleet.CommandWaiting {
-			fmt.Fprintf(env.Err, "site %s has not taken the command yet; it may begin until %s\n", c.Sites[0].Site, c.Deadline.Local().Format(time.TimeOnly))
+			fmt.Fprintf(env.Err, "site %s has not received the command yet; it may begin until %s\n", c.Sites[0].Site, c.Deadline.Local().Format(time.TimeOnly))
 		}
 		select {
 		case <-ctx.Done():
@@ -359,9 +359,9 @@ func (o *asking) wait(ctx context.Context, env *command.Env, c fleet.Command) er
 	return outcome(c)
 }
 
-// left says beside an error how to learn what becomes of the command.
+// left says beside an error how to find out the outcome of the command.
 func (o *asking) left(env *command.Env, c fleet.Command, err error) error {
-	fmt.Fprintf(env.Err, "the command goes on: colony command results %s shows what becomes of it, colony command cancel %s takes it back\n", c.ID, c.ID)
+	fmt.Fprintf(env.Err, "the command goes on: colony command results %s shows its results, colony command cancel %s cancels it\n", c.ID, c.ID)
 	return err
 }
 
@@ -385,7 +385,7 @@ func outcome(c fleet.Command) error {
 	for i := range c.Sites {
 		if s := &c.Sites[i]; s.State == fleet.CommandRefused {
 			return command.Fail(fmt.Errorf("site %s refuses the command (%s): %s", s.Site, s.Code, s.Message))
-		} else if s.State == fleet.CommandExpired || s.State == fleet.CommandWithdrawn {
+		} else if s.State == fleet.CommandExpired || s.State == fleet.CommandCancelled {
 			return command.Fail(fmt.Errorf("the command is %s at site %s: %s", s.State, s.Site, cmp.Or(progress(s.Counts), "no node has reported")))
 		}
 	}

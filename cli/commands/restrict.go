@@ -52,8 +52,8 @@ func Restrictions(use string, run func(cmd *cobra.Command, kind wire.Kind, node 
 			RunE: func(cmd *cobra.Command, args []string) error { return run(cmd, r.kind, args[0], &t) },
 		}
 		if r.kind != wire.Uncordon && r.kind != wire.Release {
-			cmd.Flags().StringVar(&t.reason, "reason", "", "why, for whoever finds the node so (required)")
-			cmd.Flags().DurationVar(&t.lasts, "for", 0, "for how long, such as 2h (default until somebody ends it)")
+			cmd.Flags().StringVar(&t.reason, "reason", "", "why, for those who find the node restricted (required)")
+			cmd.Flags().DurationVar(&t.lasts, "for", 0, "for how long, such as 2h (default until a person ends it)")
 			_ = cmd.MarkFlagRequired("reason")
 		}
 		if r.kind == wire.Drain {

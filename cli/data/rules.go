@@ -54,11 +54,14 @@ rules hold then.`,
 			if done, err := env.Machine(rules); done {
 				return err
 			}
-			if rules.Commit == "" {
+			if rules.Commit == "" && rules.Problem == "" {
 				fmt.Fprintf(env.Err, "site %s has no data rules; colony site data edit %s adds some\n", rules.Site, rules.Site)
 				return nil
 			}
-			if rules.Problem != "" {
+			switch {
+			case rules.Commit == "":
+				fmt.Fprintf(env.Err, "%s; colony site data edit %s brings this back:\n", rules.Problem, rules.Site)
+			case rules.Problem != "":
 				fmt.Fprintf(env.Err, "this file is not valid, so the last good rules hold:\n  %s\n", strings.ReplaceAll(rules.Problem, "\n", "\n  "))
 			}
 			fmt.Fprint(env.Out, rules.Document)
@@ -109,7 +112,7 @@ func setRules(env *command.Env) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "set SITE -f FILE", Short: "Replace the rules of a site by those of a file", Args: cobra.ExactArgs(1),
-		Long: `Replace the file of a site in the deployments repo, whatever is there. The file is
+		Long: `Replace the file of a site in the deployments repo, in any state. The file is
 checked first; everything that is wrong is shown with its line.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var document []byte
@@ -142,14 +145,14 @@ the error names, as it is when it has faults.`,
 				return err
 			}
 			before := rules.Document
-			if rules.Commit == "" {
+			if before == "" {
 				before = fmt.Sprintf(newRules, args[0], args[0])
 			}
 			path, after, err := edit(cmd, before)
 			if err != nil {
 				return err
 			}
-			if string(after) == before {
+			if string(after) == before && (rules.Commit != "" || rules.Problem == "") {
 				fmt.Fprintln(env.Err, "nothing was changed")
 				return os.Remove(path)
 			}

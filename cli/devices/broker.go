@@ -25,7 +25,7 @@ func Broker(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "broker", Short: "Show the clients of a broker, and disconnect them",
 		Long: `Show the clients of the broker of the site's local orchestrator, and disconnect them, on
-that machine: the orchestrator answers nobody else. --at names its address (the key http), or
+that machine: the orchestrator answers no other client. --at names its address (the key http), or
 that of the CO for the CO's own broker.`,
 	}
 	cmd.PersistentFlags().StringVar(&at, "at", atLO, "URL of the LO, or of the CO")
@@ -109,7 +109,7 @@ is away has nothing else, and its client id is free then for another user.`,
 			}
 			outcome := "disconnected"
 			if session {
-				outcome += ", its session removed"
+				outcome += "; nothing is stored of it now"
 			}
 			fmt.Fprintf(env.Out, "%s: %s\n", args[0], outcome)
 			return nil

@@ -54,7 +54,7 @@ func deployments(o co.GitOptions) func(context.Context) []doctor.Finding {
 		}
 		out := []doctor.Finding{doctor.Okf("%s", strings.TrimSpace(version))}
 		if o.Remote == "" {
-			return out // the configuration's check says so
+			return out // the check of the configuration reports that
 		}
 		branch := o.Branch
 		if branch == "" {
@@ -83,7 +83,7 @@ func deployments(o co.GitOptions) func(context.Context) []doctor.Finding {
 func objectStorage(at objects.Location) func(context.Context) []doctor.Finding {
 	return func(context.Context) []doctor.Finding {
 		if !at.Given() || at.Validate("registryObjects") != nil {
-			return nil // in a directory; or the configuration's check says so
+			return nil // in a directory; or the check of the configuration reports the fault
 		}
 		if err := objects.Check(at); err != nil {
 			return []doctor.Finding{doctor.Failf("check registryObjects in the configuration, and the rights of the keys in its credentialFile", "the registry cannot be kept: %v", err)}
@@ -220,7 +220,7 @@ func judgeUnenrolled(list identityapi.Page[fleet.Unenrolled]) doctor.Finding {
 }
 
 // checkOf is the check that says what is wrong with a part of a CO that is not ready.
-var checkOf = map[string]string{"postgres": "database", "deployments repo": "git"}
+var checkOf = map[string]string{"postgres": "database", "deployments repo": "git", "disk": "disk"}
 
 // parts asks a running CO whether what it needs works.
 func parts(o co.Options, running func(context.Context) bool) func(context.Context) []doctor.Finding {

@@ -25,9 +25,9 @@ import (
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo"
-	"github.com/colonyfleet/colony/lo/control"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/lo/nodes/nodestatus"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -99,8 +99,8 @@ func TestStatusOfLO(t *testing.T) {
 		Journal:   journal.Stats{Depth: 3, Bytes: 60, MaxBytes: 100, OldestUnixMillis: 1000},
 		Data:      []data.StreamStatus{{Rule: "temps", Queued: 9, Bytes: 96, MaxBytes: 100}},
 		DataFault: "two rules of one name",
-		Site:      "plant", NotEnrolled: []protocol.NodeID{"gw-2"},
-		Nodes: []control.NodeStatus{{Node: "gw-1", Problem: "2 gateways use this name"}, {Node: "gw-2"}},
+		Site:      "plant", COAheadSeconds: 60 * 24 * 3600, NotEnrolled: []protocol.NodeID{"gw-2"},
+		Nodes: []nodestatus.NodeStatus{{Node: "gw-1", Problem: "2 gateways use this name"}, {Node: "gw-2"}},
 	}
 	var got []string
 	for _, f := range judgeStatus(s, time.UnixMilli(61_000)) {
@@ -108,6 +108,7 @@ func TestStatusOfLO(t *testing.T) {
 	}
 	want := []string{
 		"warn the LO is not connected to the CO",
+		"warn the clock of the CO is 1440h0m0s ahead of this machine's: one of the two is wrong",
 		"warn the journal: 3 events wait for the CO, the oldest for 1m0s, 60 B of 100 B in use",
 		"fail the queue of data rule temps: 9 messages wait for the CO, 96 B of 100 B in use",
 		"fail the data rules are not wholly in force: two rules of one name",

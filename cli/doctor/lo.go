@@ -57,6 +57,9 @@ func judgeStatus(s lo.Status, now time.Time) []doctor.Finding {
 	if !s.Uplink.Connected {
 		out = append(out, doctor.Warnf("see the check co, and the log of the LO; the site goes on meanwhile", "the LO is not connected to the CO"))
 	}
+	if ahead := time.Duration(s.COAheadSeconds) * time.Second; ahead > 0 {
+		out = append(out, doctor.Warnf("compare both clocks with the right time, and set the wrong one", "the clock of the CO is %s ahead of this machine's: one of the two is wrong", ahead))
+	}
 	text := fmt.Sprintf("%d events wait for the CO", s.Journal.Depth)
 	if s.Journal.OldestUnixMillis > 0 {
 		text += fmt.Sprintf(", the oldest for %s", now.Sub(time.UnixMilli(s.Journal.OldestUnixMillis)).Round(time.Second))
@@ -66,7 +69,11 @@ func judgeStatus(s lo.Status, now time.Time) []doctor.Finding {
 		out = append(out, judgeBacklog("the queue of data rule "+d.Rule, d.Bytes, d.MaxBytes, fmt.Sprintf("%d messages wait for the CO", d.Queued)))
 	}
 	if s.DataFault != "" {
-		out = append(out, doctor.Failf("correct the site.yaml of the site in the deployments repo", "the data rules are not wholly in force: %s", s.DataFault))
+		fix := "correct the site.yaml of the site in the deployments repo"
+		if s.Problem != "" {
+			fix = "first free some space, as the check disk says; where it stays, " + fix
+		}
+		out = append(out, doctor.Failf(fix, "the data rules are not wholly in force: %s", s.DataFault))
 	}
 	if len(s.NotEnrolled) > 0 {
 		out = append(out, doctor.Warnf("give them a join token (colony site adopt "+string(s.Site)+"), and set lo.enrol and lo.mqtt in their configurations", "%d nodes have no certificate, and are not let in: %s", len(s.NotEnrolled), names(s.NotEnrolled)))

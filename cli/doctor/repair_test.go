@@ -212,7 +212,7 @@ func unproved(t *testing.T, enrol *[]string, address, dir, command string) fault
 	}}
 }
 
-// unreachable is an address of enrolment at which nobody listens. Its repair ends the enrolment.
+// unreachable is an address of enrolment without a listener. Its repair ends the enrolment.
 func unreachable(t *testing.T, enrol *[]string) fault {
 	return fault{"an enrolment that is away", "enrolment", doctor.Fail, "cannot be reached", ".enrol in the configuration", func() { *enrol = []string{freeport.Addr(t)} }, func() { *enrol = nil }}
 }

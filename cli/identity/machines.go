@@ -32,7 +32,7 @@ func SiteAdd(env *command.Env) *cobra.Command {
 		Use: "add SITE", Short: "Make the join token of a site's LO, and the site where there is none", Args: cobra.ExactArgs(1),
 		Long: `Make a join token for the LO of a site, and the site where there is none of that name.
 Write it to the file that identity.tokenFile names in the configuration of the LO: the LO
-enrols itself with it, once. The token is printed here and kept nowhere; whoever has it
+enrols itself with it, once. The token is printed here and kept nowhere; its owner
 before the LO does can be the LO.
 
 Where another machine is enrolled as the site's LO already, the token is refused unless it
@@ -94,7 +94,7 @@ func NodeRevoke(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke SITE/NODE", Short: "Revoke the certificates of a node", Args: cobra.ExactArgs(1),
 		Long: `Revoke the certificates of a node: none of them counts any more. Its connection to the LO of
-its site ends as soon as that LO hears of it. What runs on the node goes on.
+its site ends as soon as that LO has the list of revoked keys. What runs on the node goes on.
 
 The gateway needs a new key to come back: remove the directory identity of its state directory,
 and give it a token of colony node token.`,
@@ -150,7 +150,7 @@ func CA(env *command.Env) *cobra.Command {
 		Use: "ca", Short: "Make, save and bring the root certificate of the fleet",
 		Long: `Make, save and bring the root certificate of the fleet, with its key. It lies in
 identity in the state directory of the CO. These commands work on the files; the CO reads
-them when it starts. Whoever has the key can be every machine of the fleet.`,
+them when it starts. The owner of the key can be every machine of the fleet.`,
 	}
 	cmd.PersistentFlags().StringVar(&config, "config", "", "configuration file of the CO (required)")
 	_ = cmd.MarkPersistentFlagRequired("config")
@@ -202,7 +202,7 @@ them when it starts. Whoever has the key can be every machine of the fleet.`,
 			Use: "adopt FILE", Short: "Make the root of the fleet of an authority of another PKI, such as a company's",
 			Long: `Make the root of the fleet of an authority of another PKI, such as a company's: FILE has its PEM
 certificate and its key (ECDSA P-256, PKCS #8). The root has the key and the name of the authority, and ends with
-it; machines trust it and nothing else of that PKI. Whoever trusts the PKI verifies the machines' certificates
+it; machines trust it and nothing else of that PKI. Programs that trust the PKI accept the machines' certificates
 with the certificate of the authority between. That needs a path length of 1, or none.`,
 		}, func(s *store.Store, raw []byte) (*identity.Authority, error) { return s.AdoptRoot(raw, time.Now()) }))
 	return cmd

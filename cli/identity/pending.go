@@ -92,7 +92,8 @@ node approve lets it enrol. It gives its place there to others.`,
 	return cmd
 }
 
-// keyDigits are shown of a key, and the least that name one: nobody finds another key that begins with them.
+// keyDigits are shown of a key, and the least that name one: it is not feasible to find another key that
+// begins with them.
 const keyDigits = 16
 
 // waiting asks for the nodes that wait.

@@ -19,7 +19,7 @@ func Command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "image", Aliases: []string{"images"}, Short: "Show and remove the images of the CO's registry",
 		Long: `The CO's own registry holds container images, Compose archives and application packages.
-These commands show them, who needs them, and remove those that nobody needs.`,
+These commands show them and their users, and remove those that are not in use.`,
 	}
 	cmd.AddCommand(list(env), uses(env), remove(env))
 	return cmd
@@ -57,7 +57,7 @@ func at(path, image string) string { return path + "?image=" + url.QueryEscape(i
 
 func uses(env *command.Env) *cobra.Command {
 	return &cobra.Command{
-		Use: "uses REPOSITORY:TAG|REPOSITORY@DIGEST", Short: "Show who needs an image of the CO's registry", Args: cobra.ExactArgs(1),
+		Use: "uses REPOSITORY:TAG|REPOSITORY@DIGEST", Short: "Show the users of an image of the CO's registry", Args: cobra.ExactArgs(1),
 		Long: `Show which deployments, nodes, and versions of applications need an image, a Compose
 archive or a package of the CO's registry. Where another tag names the same image, only
 those count that use this tag.`,
@@ -87,7 +87,7 @@ deployments repo names, or a version in the catalog names is refused; the refusa
 them, and colony image uses shows all.
 
 What has no name then can be pulled by its digest for one day more, so that a deployment
-that is under way gets it. Then its room is given back, if nobody needs it. Nodes and
+that is under way gets it. Then its room is given back, unless it is in use. Nodes and
 the caches of sites remove by themselves what nothing uses.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var answer images.Removal

@@ -25,17 +25,18 @@ import (
 
 // A Context is a CO and what it is shown.
 type Context struct {
-	URL   string `yaml:"url" json:"url"`
-	Token string `yaml:"token,omitempty" json:"-"`
+	URL   string `yaml:"url" json:"url"`           // of the API, such as https://co.example
+	Token string `yaml:"token,omitempty" json:"-"` // its text; empty: none
 	// CA is certificates (PEM) that the CO's own may come from, besides those that the system trusts. Empty: none.
 	CA string `yaml:"ca,omitempty" json:"-"`
-	// Session renews the token of a person who has signed in with an OpenID provider. Nil: the token is Colony's own.
+	// Session renews the token of a person that has signed in with an OpenID provider. Nil: the token is Colony's
+	// own.
 	Session *signin.Session `yaml:"session,omitempty" json:"-"`
 }
 
 // Contexts are the content of a user's file.
 type Contexts struct {
-	Current  string             `yaml:"current,omitempty"`
+	Current  string             `yaml:"current,omitempty"` // the name of the context that commands use; empty: none
 	Contexts map[string]Context `yaml:"contexts,omitempty"`
 }
 

@@ -24,7 +24,7 @@ import (
 // maxToken bounds what is read as a token.
 const maxToken = 16 << 10
 
-// flags say how somebody logs in.
+// flags say how a person logs in.
 type flags struct {
 	name, file      string
 	device, browser bool
@@ -63,7 +63,8 @@ colony co token. Programs can do without a context: they set COLONY_URL and COLO
 	return cmd
 }
 
-// prove has env show the token of whoever logs in, and returns the session that renews it; nil: there is none.
+// prove has env show the token of the person that logs in, and returns the session that renews it; nil: there
+// is none.
 func (f *flags) prove(cmd *cobra.Command, env *command.Env) (*signin.Session, error) {
 	in := cmd.InOrStdin()
 	switch {

@@ -129,7 +129,8 @@ func (r *renewer) renew(ctx context.Context) error {
 	if ours {
 		return nil
 	}
-	// Meanwhile somebody logged out, or in: what was renewed belongs to nobody, and must not live on at the provider.
+	// Another command logged out, or in, meanwhile: the renewed session is in no context, and must not live on at the
+	// provider.
 	err = signin.Out(ctx, r.http, session)
 	if r.c.Session == nil {
 		return errors.Join(fmt.Errorf("%w: another command has logged out", signin.ErrSignedOut), err)
@@ -142,7 +143,7 @@ func Out(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "logout [CONTEXT]", Short: "Forget the token of a context", Args: cobra.MaximumNArgs(1),
 		Long: `Forget the token of a context, the current one where none is named, and keep the address of its
-CO. A sign-in with an OpenID provider is ended there, too, so that nobody can renew it. A token
+CO. A sign-in with an OpenID provider is ended there, too, so that it cannot be renewed. A token
 that others have seen counts until it ends; colony token revoke ends one of Colony's own before.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := load()

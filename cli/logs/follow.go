@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/cli/client"
-	commandsapi "github.com/colonyfleet/colony/co/api/commands"
+	"github.com/colonyfleet/colony/co/api/commands/logstream"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	wire "github.com/colonyfleet/colony/protocol/command"
@@ -139,7 +139,7 @@ func (w *follower) begin() {
 }
 
 // line reports whether a line was printed before, or what is missing before it for no reason that a gap gave.
-func (w *follower) line(l *commandsapi.Line) (missing commandsapi.Gap, known bool) {
+func (w *follower) line(l *logstream.Line) (missing logstream.Gap, known bool) {
 	if l.Number == 0 { // the agent does not number lines: what was printed may come once more
 		return missing, false
 	}
@@ -153,7 +153,7 @@ func (w *follower) line(l *commandsapi.Line) (missing commandsapi.Gap, known boo
 	if between := l.Number - r.number - 1; same && r.stale && w.flags.grep == "" {
 		whole := output{node: l.Node, component: l.Component, container: l.Container}
 		if gaps := w.counted[whole]; between > gaps {
-			missing = commandsapi.Gap{Node: l.Node, Component: l.Component, Container: l.Container, Lines: between - gaps}
+			missing = logstream.Gap{Node: l.Node, Component: l.Component, Container: l.Container, Lines: between - gaps}
 		}
 	}
 	w.last[at] = reached{run: l.Run, number: l.Number}
@@ -161,12 +161,12 @@ func (w *follower) line(l *commandsapi.Line) (missing commandsapi.Gap, known boo
 }
 
 // gap takes note of what is known to be missing.
-func (w *follower) gap(g commandsapi.Gap) {
+func (w *follower) gap(g logstream.Gap) {
 	w.counted[output{node: g.Node, component: g.Component, container: g.Container}] += g.Lines
 }
 
 // end reports whether a node that ended is asked again: its agent, its link or the CO ended, and not the log. It does where the node was being followed.
-func (w *follower) end(e commandsapi.End, open bool) bool {
+func (w *follower) end(e logstream.End, open bool) bool {
 	passing := e.State == string(wire.Unknown) || e.Code == wire.Interrupted || e.Code == wire.NotFollowed || e.Code == wire.NodeAway
 	if !passing || !open && !w.away[e.Node] {
 		return false

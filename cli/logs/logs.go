@@ -15,7 +15,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
-	commandsapi "github.com/colonyfleet/colony/co/api/commands"
+	"github.com/colonyfleet/colony/co/api/commands/logstream"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	wire "github.com/colonyfleet/colony/protocol/command"
@@ -105,7 +105,7 @@ func (f *flags) show(ctx context.Context, env *command.Env, site, name string) e
 	}
 	c := env.Client()
 	c.Timeout = max(c.Timeout, answerWait)
-	p := printer{env: env, times: f.timestamps, whose: commandsapi.Whose{Containers: f.container == "" && commandsapi.Several(&d)}}
+	p := printer{env: env, times: f.timestamps, whose: logstream.Whose{Containers: f.container == "" && logstream.Several(&d)}}
 	if f.follow {
 		return newFollower(&p, f).follow(ctx, c, path+"/logs?")
 	}
@@ -125,7 +125,7 @@ func (f *flags) show(ctx context.Context, env *command.Env, site, name string) e
 type printer struct {
 	env    *command.Env
 	times  bool
-	whose  commandsapi.Whose
+	whose  logstream.Whose
 	open   map[protocol.NodeID]bool // the nodes that have not ended; nil: it has not begun
 	faults int
 	fault  error // of an event that could not be read, or written
@@ -152,7 +152,7 @@ func (p *printer) event(e client.ServerEvent) (more bool, err error) {
 func (p *printer) print(e client.ServerEvent) (more bool, err error) {
 	switch e.Kind {
 	case "begin":
-		var b commandsapi.Begin
+		var b logstream.Begin
 		if err := decode(e, &b); err != nil {
 			return false, err
 		}
@@ -165,7 +165,7 @@ func (p *printer) print(e client.ServerEvent) (more bool, err error) {
 		}
 		return true, p.machine(e)
 	case "line":
-		var l commandsapi.Line
+		var l logstream.Line
 		if err := decode(e, &l); err != nil {
 			return false, err
 		}
@@ -183,7 +183,7 @@ func (p *printer) print(e client.ServerEvent) (more bool, err error) {
 		}
 		return true, p.line(e, l)
 	case "gap":
-		var g commandsapi.Gap
+		var g logstream.Gap
 		if err := decode(e, &g); err != nil {
 			return false, err
 		}
@@ -192,7 +192,7 @@ func (p *printer) print(e client.ServerEvent) (more bool, err error) {
 		}
 		return true, p.gap(g)
 	case "end":
-		var end commandsapi.End
+		var end logstream.End
 		if err := decode(e, &end); err != nil {
 			return false, err
 		}
@@ -202,7 +202,7 @@ func (p *printer) print(e client.ServerEvent) (more bool, err error) {
 }
 
 // end takes the end of a node.
-func (p *printer) end(e client.ServerEvent, end commandsapi.End) (more bool, err error) {
+func (p *printer) end(e client.ServerEvent, end logstream.End) (more bool, err error) {
 	if p.follower != nil && p.follower.end(end, p.open[end.Node]) {
 		delete(p.open, end.Node)
 		return !p.complete(), nil // it is asked again
@@ -216,7 +216,7 @@ func (p *printer) end(e client.ServerEvent, end commandsapi.End) (more bool, err
 }
 
 // gap says what is missing.
-func (p *printer) gap(g commandsapi.Gap) error {
+func (p *printer) gap(g logstream.Gap) error {
 	if p.people() {
 		fmt.Fprintf(p.env.Err, "%s: %s\n", g.Of(), g)
 		return nil
@@ -260,7 +260,7 @@ func (p *printer) machine(e client.ServerEvent) error {
 }
 
 // line writes a line as the container wrote it.
-func (p *printer) line(e client.ServerEvent, l commandsapi.Line) error {
+func (p *printer) line(e client.ServerEvent, l logstream.Line) error {
 	if !p.people() {
 		return p.machine(e)
 	}

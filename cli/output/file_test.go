@@ -20,7 +20,7 @@ func TestWriteFile(t *testing.T) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	reader, err := os.OpenFile(fifo, os.O_RDWR, 0) // so that nobody waits for the other
+	reader, err := os.OpenFile(fifo, os.O_RDWR, 0) // so that no opener waits for the other
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func Command(env *command.Env) *cobra.Command {
 		Long: `A change of the deployments repo that would remove what runs, and that may not be
 meant, is held: a commit that removes many deployments, a history that was replaced,
 a file that is not read any more, a placement that no node matches. Everything else
-of the commit proceeds. What is held stays as it was until somebody confirms it here,
+of the commit proceeds. What is held stays as it was until a person confirms it here,
 or by a later commit with the trailer "Colony-Confirm: ID". A commit that puts the
 files back ends it.
 

@@ -58,7 +58,7 @@ func until(ctx context.Context, timeout, every time.Duration, removed func(conte
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		if done, err := removed(ctx); done || err != nil {
+		if done, err := removed(ctx); done || err != nil && ctx.Err() == nil { // else the time was over while it was asked
 			return err
 		}
 		select {

@@ -15,9 +15,10 @@ func TestUntil(t *testing.T) {
 		answers        []error // of each time that it is asked; nil is not yet
 		want           error
 	}{
-		"late":    {timeout: 0, every: time.Hour, answers: []error{nil}, want: errLate},
-		"removed": {timeout: time.Hour, every: time.Millisecond, answers: []error{nil, nil}},
-		"refused": {timeout: time.Hour, every: time.Millisecond, answers: []error{nil, refused}, want: refused},
+		"late":                   {timeout: 0, every: time.Hour, answers: []error{nil}, want: errLate},
+		"late while it is asked": {timeout: 0, every: time.Hour, answers: []error{context.DeadlineExceeded}, want: errLate},
+		"removed":                {timeout: time.Hour, every: time.Millisecond, answers: []error{nil, nil}},
+		"refused":                {timeout: time.Hour, every: time.Millisecond, answers: []error{nil, refused}, want: refused},
 	} {
 		asked := 0
 		err := until(t.Context(), tt.timeout, tt.every, func(context.Context) (bool, error) {

@@ -1,7 +1,6 @@
 package rollouts
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
 	api "github.com/colonyfleet/colony/co/api/rollouts"
-	"github.com/colonyfleet/colony/co/rollout"
 	"github.com/colonyfleet/colony/co/rollout/fleetfile"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -124,73 +122,6 @@ func fileFlag(cmd *cobra.Command, file *string) {
 	_ = cmd.MarkFlagRequired("file")
 }
 
-func plan(env *command.Env) *cobra.Command {
-	var file string
-	cmd := &cobra.Command{
-		Use: "plan NAME -f FILE", Short: "Say what a fleet deployment would do at which sites, without doing it", Args: cobra.ExactArgs(1),
-		Long: "Say what a fleet deployment would do at which sites, without doing it.\n\n" + fileHelp,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := content(cmd, args[0], file)
-			if err != nil {
-				return err
-			}
-			var out rollout.Outline
-			if err := env.Call(cmd.Context(), http.MethodPost, fleetPath(args[0])+"/plan", c, &out); err != nil {
-				return err
-			}
-			if done, err := env.Machine(out); done {
-				return err
-			}
-			return printOutline(env, out)
-		},
-	}
-	fileFlag(cmd, &file)
-	return cmd
-}
-
-func printOutline(env *command.Env, out rollout.Outline) error {
-	var effects []string
-	for _, e := range []rollout.Effect{rollout.Place, rollout.Update, rollout.Same, rollout.Remove, rollout.Conflict} {
-		if n := out.Effects[e]; n > 0 {
-			effects = append(effects, fmt.Sprintf("%s %d", e, n))
-		}
-	}
-	env.Printf("sites: %s", strings.Join(effects, ", "))
-	noteAll(env, out.Notes)
-	env.Printf("")
-	var rows [][]string
-	for i, w := range out.Waves {
-		of := w.Group
-		if of == "" {
-			of = strconv.Itoa(w.Percent) + "%"
-		}
-		approval := ""
-		if w.Approval {
-			approval = "wanted"
-		}
-		rows = append(rows, []string{strconv.Itoa(i + 1), of, strconv.Itoa(w.Sites), w.Bake, approval})
-	}
-	if err := env.Table("WAVE OF SITES BAKE APPROVAL", rows); err != nil {
-		return err
-	}
-	env.Printf("")
-	rows = nil
-	for _, s := range out.Sites {
-		wave := ""
-		if s.Wave >= 0 {
-			wave = strconv.Itoa(s.Wave + 1)
-		}
-		rows = append(rows, []string{string(s.Site), wave, string(s.Effect)})
-	}
-	if err := env.Table("SITE WAVE EFFECT", rows); err != nil {
-		return err
-	}
-	if out.More > 0 {
-		env.Printf("and %d more sites", out.More)
-	}
-	return nil
-}
-
 func noteAll(env *command.Env, notes []string) {
 	for _, n := range notes {
 		env.Printf("note: %s", n)
@@ -199,37 +130,31 @@ func noteAll(env *command.Env, notes []string) {
 
 func set(env *command.Env) *cobra.Command {
 	var file string
+	change := change{}
 	cmd := &cobra.Command{
 		Use: "set NAME -f FILE", Short: "Make a fleet deployment, or change it: a rollout begins", Args: cobra.ExactArgs(1),
-		Long: "Make a fleet deployment, or change it. What is wrong, at any site, is said before anything is committed.\nValues of single sites (colony fleet except) stay.\n\n" + fileHelp,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := content(cmd, args[0], file)
-			if err != nil {
+		Long: `Make a fleet deployment, or change it. What is wrong, at any site, is said before anything is committed.
+Values of single sites (colony fleet except) stay. With --dry-run nothing is committed, and the plan is
+shown, as by colony fleet plan; with --plan the change is carried out only if it is what that plan says.
+
+` + fileHelp,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			change.name = args[0]
+			if change.content, err = content(cmd, args[0], file); err != nil {
 				return err
 			}
-			return put(cmd.Context(), env, args[0], "", c)
+			return change.carryOut(cmd.Context(), env)
 		},
 	}
 	fileFlag(cmd, &file)
+	change.flags(cmd)
 	return cmd
-}
-
-func put(ctx context.Context, env *command.Env, name, etag string, c api.Content) error {
-	var f api.FleetDeployment
-	if err := env.Client().Write(ctx, client.Amendment{Method: http.MethodPut, Path: fleetPath(name), ETag: etag, Body: c}, &f); err != nil {
-		return err
-	}
-	if done, err := env.Machine(f); done {
-		return err
-	}
-	noteAll(env, f.Notes)
-	env.Printf("fleet deployment %s: %s %s at commit %.12s; follow it with colony rollout show %s", f.Name, f.Content.Application.ID, f.Content.Application.Version, f.Commit, f.Name)
-	return nil
 }
 
 func except(env *command.Env) *cobra.Command {
 	var values []string
 	var none bool
+	change := change{}
 	cmd := &cobra.Command{
 		Use: "except FLEET SITE", Short: "Set values of a fleet deployment at one site, over those of all", Args: cobra.ExactArgs(2),
 		Long: `Set values of parameters at one site, over those of the fleet deployment and of groups.
@@ -261,11 +186,13 @@ fleet deployment, and spreads as one; sites for which nothing changes restart no
 				}
 				c.Exceptions[args[1]][name] = value
 			}
-			return put(cmd.Context(), env, args[0], etag, c)
+			change.name, change.etag, change.content = args[0], etag, c
+			return change.carryOut(cmd.Context(), env)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&values, "param", "p", nil, "value of a parameter, as NAME=VALUE")
 	cmd.Flags().BoolVar(&none, "none", false, "remove all values of the site")
+	change.flags(cmd)
 	return cmd
 }
 

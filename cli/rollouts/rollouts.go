@@ -107,9 +107,9 @@ func show(env *command.Env) *cobra.Command {
 				if i == r.Wave && r.State.Open() {
 					mark = "now"
 				}
-				rows = append(rows, []string{strconv.Itoa(i + 1), mark, strconv.Itoa(c.Sites()), strconv.Itoa(c.Waiting), strconv.Itoa(c.Moving), strconv.Itoa(c.Away), strconv.Itoa(c.Healthy), strconv.Itoa(c.Failed), strconv.Itoa(c.Conflict)})
+				rows = append(rows, []string{strconv.Itoa(i + 1), mark, strconv.Itoa(c.Sites()), strconv.Itoa(c.Waiting), strconv.Itoa(c.Moving), strconv.Itoa(c.Held), strconv.Itoa(c.Away), strconv.Itoa(c.Healthy), strconv.Itoa(c.Failed), strconv.Itoa(c.Conflict)})
 			}
-			return env.Table("WAVE NOW SITES WAITING MOVING AWAY HEALTHY FAILED CONFLICT", rows)
+			return env.Table("WAVE NOW SITES WAITING MOVING HELD AWAY HEALTHY FAILED CONFLICT", rows)
 		},
 	}
 }

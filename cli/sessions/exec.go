@@ -1,4 +1,4 @@
-// Package sessions has the commands about sessions: programs in containers with somebody at them.
+// Package sessions has the commands about sessions: programs in containers that persons use.
 package sessions
 
 import (
@@ -101,13 +101,16 @@ const noCode = 125
 
 // notTheProgram gives an error that is none of the program the exit code of those, so that a script can tell them apart.
 func notTheProgram(err error) error {
-	if _, own := errors.AsType[*command.ExitError](err); err == nil || own || errors.Is(err, context.Canceled) {
+	if _, own := errors.AsType[*command.ExitError](err); err == nil || own {
 		return err
+	}
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted: the program is hung up")
 	}
 	return command.Exit(noCode, err)
 }
 
-// An attendance is somebody at a program.
+// An attendance is a person's end of a program.
 type attendance struct {
 	env             *command.Env
 	in              io.Reader
@@ -214,7 +217,7 @@ func (s *attendance) next() (kind int, message []byte, err error) {
 		s.answers = true
 		ping := s.conn.PingHandler()
 		s.conn.SetPingHandler(func(data string) error {
-			_ = s.conn.SetReadDeadline(time.Now().Add(silence)) // a connection that ended says so
+			_ = s.conn.SetReadDeadline(time.Now().Add(silence)) // the deadline shows that a connection is dead
 			return ping(data)
 		})
 	}

@@ -60,7 +60,7 @@ ends with Ctrl-C, or where nothing goes through for 15 minutes (--idle).`,
 	}
 	cmd.Flags().DurationVar(&idle, "idle", 0, "end when nothing goes through for so long, up to 24h (default 15m)")
 	cmd.Flags().StringVar(&component, "component", "", "the component, where several have such a container")
-	cmd.Flags().StringVar(&address, "address", "127.0.0.1", "where to listen on this machine; whoever reaches it reaches the container")
+	cmd.Flags().StringVar(&address, "address", "127.0.0.1", "where to listen on this machine; every client that reaches it reaches the container")
 	return cmd
 }
 
@@ -141,8 +141,8 @@ func (f *forwarder) add(conn net.Conn) (channel uint32, ok bool) {
 	return f.last, true
 }
 
-// take returns a connection, and forgets it where it has ended.
-func (f *forwarder) take(channel uint32, ended bool) net.Conn {
+// connection returns a connection, and forgets it where it has ended.
+func (f *forwarder) connection(channel uint32, ended bool) net.Conn {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	conn := f.connections[channel]
@@ -178,7 +178,7 @@ func (f *forwarder) send(channel uint32, conn net.Conn) {
 		}
 		kind := "eof"
 		if !errors.Is(err, io.EOF) {
-			if f.take(channel, true) == nil {
+			if f.connection(channel, true) == nil {
 				return // the other end has ended it
 			}
 			kind = "closed"
@@ -216,11 +216,11 @@ func (f *forwarder) receive(ctx context.Context) error {
 		case "began":
 			f.began(c.Container)
 		case "eof":
-			if half, ok := f.take(c.Channel, false).(interface{ CloseWrite() error }); ok {
+			if half, ok := f.connection(c.Channel, false).(interface{ CloseWrite() error }); ok {
 				_ = half.CloseWrite() // where it has ended nothing is lost
 			}
 		case "closed":
-			if conn := f.take(c.Channel, true); conn != nil {
+			if conn := f.connection(c.Channel, true); conn != nil {
 				if c.Message != "" {
 					_, _ = fmt.Fprintf(f.env.Err, "connection from %s: %s\n", conn.RemoteAddr(), c.Message) // that is said, and the others go on
 				}
@@ -234,13 +234,13 @@ func (f *forwarder) receive(ctx context.Context) error {
 
 // give hands a connection what came for it. One that takes nothing ends.
 func (f *forwarder) give(channel uint32, data []byte) {
-	conn := f.take(channel, false)
+	conn := f.connection(channel, false)
 	if conn == nil {
 		return // it has ended
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(takeWait)) // a connection that ended says so
+	_ = conn.SetWriteDeadline(time.Now().Add(takeWait)) // the deadline shows that a connection is dead
 	if _, err := conn.Write(data); err != nil {
-		if f.take(channel, true) != nil {
+		if f.connection(channel, true) != nil {
 			_ = conn.Close()                                                // it takes nothing
 			_ = f.control(socket.Control{Type: "closed", Channel: channel}) // the reader learns of a connection that ended
 		}

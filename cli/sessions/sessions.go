@@ -26,7 +26,7 @@ import (
 func Command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "session", Aliases: []string{"sessions"}, Short: "List, watch and end sessions with programs in containers, and play what they showed",
-		Long: `A session is a program in a container with somebody at it (colony exec). What it
+		Long: `A session is a program in a container that a person uses (colony exec). What it
 shows is recorded; what is typed is not, but a terminal shows most of it.`,
 	}
 	cmd.AddCommand(list(env), show(env), end(env), play(env), join(env), recording(env))
@@ -227,7 +227,7 @@ func OfSite(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "exec", Short: "Say, or change by a commit, whether programs may be run in containers of a site",
 		Long: `Without a word in the site's file no program is run in its containers by colony exec,
-whatever the role of who asks. The file is in the deployments repo: exec below spec.`,
+whatever the role of the person is. The file is in the deployments repo: exec below spec.`,
 	}
 	change := func(word, short string, allowed bool) *cobra.Command {
 		return &cobra.Command{

@@ -1,5 +1,5 @@
-// Package signin signs a person in with an OpenID provider, renews what they got, and gives it back: by a device code
-// (RFC 8628), or by an authorization code that comes to a port of the loopback (RFC 8252) with PKCE (RFC 7636).
+// Package signin signs a person in with an OpenID provider, renews the tokens, and revokes them. It uses a device
+// code (RFC 8628), or an authorization code that arrives at a port of the loopback (RFC 8252) with PKCE (RFC 7636).
 package signin
 
 import (
@@ -21,11 +21,11 @@ import (
 	"github.com/colonyfleet/colony/co/access"
 )
 
-// A Session is what is kept of a person who has signed in, beside the ID token.
+// A Session is what is kept of a person that has signed in, beside the ID token.
 type Session struct {
-	Issuer   string   `yaml:"issuer"`
-	ClientID string   `yaml:"clientID"`
-	Scopes   []string `yaml:"scopes,omitempty"`
+	Issuer   string   `yaml:"issuer"`           // URL of the provider
+	ClientID string   `yaml:"clientID"`         // of colony at the provider
+	Scopes   []string `yaml:"scopes,omitempty"` // that were asked for
 	// Refresh is the refresh token; empty where the provider gave none.
 	Refresh string `yaml:"refresh,omitempty"`
 	// Ends is when the ID token ends, by the clock of this machine.
@@ -109,7 +109,7 @@ func (p *provider) session(ctx context.Context, s Session, t *oauth2.Token, nonc
 
 // In signs a person in. It returns the ID token, and what is kept beside it.
 func In(ctx context.Context, o Options) (text string, s Session, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nobody has signed in within %s", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no sign-in within %s", patience))
 	defer cancel()
 	s = Session{Issuer: o.How.Issuer, ClientID: o.How.ClientID, Scopes: o.How.Scopes}
 	p, err := find(ctx, o.HTTP, s.Issuer, s.ClientID, s.Scopes)
@@ -249,7 +249,7 @@ func said(err error) error {
 	case "access_denied":
 		return errors.New("it was refused in the browser")
 	case "expired_token":
-		return errors.New("nobody has confirmed the code in time: run colony login again")
+		return errors.New("the code was not confirmed in time: run colony login again")
 	}
 	return fmt.Errorf("the provider refuses it: %s", strings.TrimSuffix(refused.ErrorCode+": "+refused.ErrorDescription, ": "))
 }

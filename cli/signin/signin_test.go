@@ -66,7 +66,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestFailures has a provider that is away, that knows no such client, and a person who gives up.
+// TestFailures has a provider that is away, that knows no such client, and a person that gives up.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	idp := oidctest.Start(t, oidctest.Options{})

@@ -23,7 +23,7 @@ func Restriction(r *restriction.Restriction) string {
 	text := r.String()
 	switch {
 	case r.ForMillis == 0:
-		return text + "; until somebody ends it"
+		return text + "; until a person ends it"
 	case r.UntilMillis > 0:
 		return text + "; until " + time.UnixMilli(r.UntilMillis).Local().Format(time.DateTime)
 	}

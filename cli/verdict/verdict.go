@@ -21,10 +21,11 @@ type HealthWindow struct {
 
 // Passed reports whether the deployment has been as it is now for at least healthy. A
 // container that is not up has never been healthy: one that exited and that the agent is
-// about to restart leaves the deployment INSTALLED.
+// about to restart leaves the deployment INSTALLED. Nor has one of a site or a node that is
+// offline: what is shown of it is of before.
 func (w *HealthWindow) Passed(d fleet.Deployment, now time.Time, healthy time.Duration) bool {
 	var b strings.Builder
-	up := true
+	up := d.SiteOnline && d.NodesAway == 0
 	for _, n := range d.Nodes {
 		if n.State == lifecycle.Deleted {
 			continue

@@ -57,7 +57,7 @@ func TestJudge(t *testing.T) {
 func TestHealthWindow(t *testing.T) {
 	t.Parallel()
 	is := func(state string, restarts uint32) fleet.Deployment {
-		return fleet.Deployment{Nodes: []fleet.DeploymentNode{
+		return fleet.Deployment{Observation: fleet.Observation{SiteOnline: true}, Nodes: []fleet.DeploymentNode{
 			{Node: "old", State: lifecycle.Deleted, Components: []protocol.ComponentStatus{{State: "exited"}}},
 			{Node: "n", State: lifecycle.Installed, Components: []protocol.ComponentStatus{{Component: "c", State: state, Restarts: restarts}}},
 		}}
@@ -81,6 +81,32 @@ func TestHealthWindow(t *testing.T) {
 	} {
 		if got := w.Passed(is(tt.state, tt.restarts), start.Add(time.Duration(tt.second)*time.Second), 10*time.Second); got != tt.want {
 			t.Errorf("after %d s, %s with %d restarts: healthy %t, want %t", tt.second, tt.state, tt.restarts, got, tt.want)
+		}
+	}
+}
+
+// TestHealthWindowOfWhatIsOffline judges a deployment whose node, or site, goes offline and is back: what was shown of it meanwhile does not count.
+func TestHealthWindowOfWhatIsOffline(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]func(d *fleet.Deployment){
+		"node": func(d *fleet.Deployment) { d.NodesAway = 1 },
+		"site": func(d *fleet.Deployment) { d.SiteOnline = false },
+	} {
+		var w HealthWindow
+		start := time.Now()
+		for _, tt := range []struct {
+			second        int
+			offline, want bool
+		}{{0, false, false}, {9, true, false}, {60, true, false}, {61, false, false}, {69, false, false}, {70, false, true}} {
+			d := fleet.Deployment{Observation: fleet.Observation{SiteOnline: true}, Nodes: []fleet.DeploymentNode{
+				{Node: "n", State: lifecycle.Installed, Components: []protocol.ComponentStatus{{Component: "c", State: "running"}}},
+			}}
+			if tt.offline {
+				away(&d)
+			}
+			if got := w.Passed(d, start.Add(time.Duration(tt.second)*time.Second), 10*time.Second); got != tt.want {
+				t.Errorf("%s after %d s, offline %t: healthy %t, want %t", name, tt.second, tt.offline, got, tt.want)
+			}
 		}
 	}
 }

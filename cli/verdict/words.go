@@ -18,8 +18,8 @@ func Shorten(s string) string {
 	return s
 }
 
-// NodesOnline says how many nodes of a site are online: of a site that is offline
-// nobody knows.
+// NodesOnline says how many nodes of a site are online; "?" while the site is offline, as it is
+// then unknown.
 func NodesOnline(s fleet.Site) string {
 	if s.NodesUnknown > 0 {
 		return fmt.Sprintf("?/%d", s.Nodes)
@@ -27,8 +27,8 @@ func NodesOnline(s fleet.Site) string {
 	return fmt.Sprintf("%d/%d", s.NodesOnline, s.Nodes)
 }
 
-// CountNodes says how many nodes there are, how many are online, and of how many
-// nobody knows because their site is offline.
+// CountNodes says how many nodes there are, how many are online, and of how many it is unknown
+// because their site is offline.
 func CountNodes(all, online, unknown int) string {
 	text := fmt.Sprintf("%d, %d online", all, online)
 	if unknown > 0 {

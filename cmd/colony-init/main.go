@@ -1,15 +1,14 @@
-// Command colony-init does two small things for containers, where the agent must not be
-// needed:
+// Command colony-init does two small things for containers, where the agent must not be needed:
 //
 //	colony-init -- program arguments…
 //
-// is the first process of a container with init: it runs the program, passes signals on
-// to it, reaps what it leaves behind, and ends as it ends.
+// is the first process of a container with init: it runs the program, forwards signals to it, reaps
+// orphaned processes, and exits with the code of the program.
 //
 //	colony-init log file
 //
-// appends to file what a container writes to its terminal. The container's shim starts it
-// and gives it the terminal as descriptor 3 and a pipe to close once it is ready as 5.
+// appends to file what a container writes to its terminal. The container's shim starts it and gives
+// it the terminal as descriptor 3 and a pipe to close once it is ready as 5.
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 	"github.com/colonyfleet/colony/cli/commands"
 	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/lo/api/local"
-	"github.com/colonyfleet/colony/lo/control"
+	"github.com/colonyfleet/colony/lo/nodes/nodestatus"
 	"github.com/colonyfleet/colony/protocol"
 	wire "github.com/colonyfleet/colony/protocol/command"
 )
@@ -39,7 +39,7 @@ group, and to root. What was done, and by which user, the central orchestrator l
 	cmd.AddCommand(&cobra.Command{
 		Use: "list", Short: "List the nodes of the site", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var nodes []control.NodeStatus
+			var nodes []nodestatus.NodeStatus
 			if err := o.call(cmd.Context(), http.MethodGet, "", nil, &nodes); err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ group, and to root. What was done, and by which user, the central orchestrator l
 	return cmd
 }
 
-func rows(nodes []control.NodeStatus) [][]string {
+func rows(nodes []nodestatus.NodeStatus) [][]string {
 	out := make([][]string, len(nodes))
 	for i, n := range nodes {
 		var restricted, waits []string

@@ -22,13 +22,13 @@ import (
 	"github.com/colonyfleet/colony/internal/doctor/host"
 )
 
-// A Proof says how a tier proves who it is.
+// A Proof says how a tier proves its identity.
 type Proof struct {
 	// Key is the key of the configuration that asks for it, Set whether it is there.
 	Key string
 	Set bool
-	// External says that another broker is to check who connects, Open that an LO believes its
-	// nodes whom they say to be.
+	// External says that an external broker authenticates the clients, Open that an LO accepts
+	// every name that a node gives.
 	External, Open bool
 	// Dir is where the keys and certificates are, and Keys the key identity.key of the configuration.
 	Dir  string
@@ -53,8 +53,8 @@ func (p Proof) Secrets() []string {
 	return files
 }
 
-// HTTP checks that a URL of the tier above answers; one of https:// is asked with the certificate of this one, where it
-// has to prove who it is.
+// HTTP checks that a URL of the tier above answers. A URL of https:// is asked with the certificate of this tier, if it
+// has to have one.
 func (p Proof) HTTP(what, key, target string, server identity.Name) func(context.Context) []doctor.Finding {
 	if !p.Set || !strings.HasPrefix(target, "https://") {
 		return host.HTTP(what, key, target)
@@ -64,9 +64,9 @@ func (p Proof) HTTP(what, key, target string, server identity.Name) func(context
 		defer module.Close() //nolint:errcheck // nothing is left in it
 		c, err := files.Load(store.Machine)
 		if err != nil {
-			return []doctor.Finding{doctor.Warnf("see what identity says", "%s is not asked: there is no certificate to prove who asks", what)}
+			return []doctor.Finding{doctor.Warnf("see what identity says", "%s is not asked: this tier has no certificate to show", what)}
 		}
-		holder := identity.NewHolder(identity.NewClock(time.Now, floor(files), nil))
+		holder := identity.NewHolder(identity.NewClock(time.Now, files.Floor(), nil))
 		holder.Set(c)
 		client := https.NewClient(https.ClientOptions{Base: target, Key: key, Holder: holder, Server: server, Logger: slog.New(slog.DiscardHandler)})
 		return host.HTTPBy(client, what, key, target)(ctx)
@@ -92,11 +92,11 @@ func Identity(p Proof) func(context.Context) []doctor.Finding {
 
 func (p Proof) check(now time.Time) []doctor.Finding {
 	if p.External {
-		return []doctor.Finding{doctor.Okf("who connects is the external broker's to check")}
+		return []doctor.Finding{doctor.Okf("the external broker authenticates the clients")}
 	}
 	if !p.Set {
 		return []doctor.Finding{doctor.Warnf("set "+p.Key+" in the configuration: docs/identity.md says how, in which order",
-			"development mode: nobody proves who it is here, and whoever reaches the broker and names itself is believed")}
+			"development mode: no client proves its identity here, and every name that a client of the broker gives is accepted")}
 	}
 	files, module := p.files()
 	defer module.Close() //nolint:errcheck // nothing is left in it
@@ -111,9 +111,9 @@ func (p Proof) check(now time.Time) []doctor.Finding {
 	out = append(out, p.authority(files)...)
 	out = append(out, p.standing(files)...)
 	if p.Open {
-		out = append(out, doctor.Warnf("set identity in the configuration of the LO, and lo.enrol in those of its nodes: docs/identity.md", "development mode: no node proves who it is"))
+		out = append(out, doctor.Warnf("set identity in the configuration of the LO, and lo.enrol in those of its nodes: docs/identity.md", "development mode: no node has a certificate"))
 	}
-	if late := floor(files).Sub(now); late > time.Hour {
+	if late := files.Floor().Time.Sub(now); late > time.Hour {
 		out = append(out, doctor.Warnf("set the clock; where it is right, that of the tier above was ahead: docs/identity.md says how to lower the floor",
 			"the clock says %s, and a certificate of the tier above began %s later: the tier goes by that until the clock is beyond it", now.UTC().Format(time.RFC3339), late.Round(time.Minute)))
 	}
@@ -150,11 +150,6 @@ func (p Proof) judgeTPM(files *store.Store, module *tpm.Module) doctor.Finding {
 	return doctor.Okf("the key of the machine is in the TPM %s", module.Path())
 }
 
-// floor is the earliest time that the tier takes for the present.
-func floor(files *store.Store) time.Time {
-	return files.Clock(func() time.Time { return time.Time{} }).Now()
-}
-
 func judgeRoot(files *store.Store, now time.Time) doctor.Finding {
 	root, err := files.OpenRoot()
 	switch {
@@ -178,7 +173,7 @@ func (p Proof) certificate(files *store.Store, now time.Time) doctor.Finding {
 	case err != nil:
 		return doctor.Failf("as it says; a new join token comes from "+p.Token, "%v", err)
 	}
-	n, err := c.Check(identity.NewClock(func() time.Time { return now }, floor(files), nil))
+	n, err := c.Check(identity.NewClock(func() time.Time { return now }, files.Floor(), nil))
 	if err != nil {
 		return doctor.Failf("remove "+filepath.Join(p.Dir, "machine.crt")+", and enrol the machine with a new join token", "the certificate is of no use: %v", err)
 	}

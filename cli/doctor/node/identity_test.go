@@ -115,7 +115,7 @@ func TestIdentityOfMachine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, identity.OfLO("plant"))
 	p.proof.Set = false
-	p.want("development mode", "warn whoever reaches the broker")
+	p.want("development mode", "warn development mode: no client")
 	p.proof.Set = true
 	p.want("neither certificate nor token", "fail no join token")
 	p.write(p.proof.TokenFile, "nonsense")
@@ -125,7 +125,7 @@ func TestIdentityOfMachine(t *testing.T) {
 	p.certify(identity.OfLO("plant"), p.now)
 	p.want("a certificate", "ok the certificate of plant lasts until 2026-02-01")
 	p.proof.Open = true
-	p.want("nodes without certificates", "ok lasts until", "warn no node proves who it is")
+	p.want("nodes without certificates", "ok lasts until", "warn development mode: no node has a certificate")
 	p.proof.Open = false
 	p.now = p.now.Add(23 * 24 * time.Hour)
 	p.want("in its last third", "ok lasts until")
@@ -234,7 +234,11 @@ func TestIdentityOfLateClock(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, identity.OfNode("plant", "gw-1"))
 	p.certify(p.proof.Name, p.now)
-	if err := p.files.Clock(func() time.Time { return p.now }).Raise(p.now); err != nil {
+	c, err := p.files.Load(store.Machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.files.Clock(func() time.Time { return p.now }).Raise(c.Chain[0], c.Root); err != nil {
 		t.Fatal(err)
 	}
 	p.want("a clock that is right", "ok lasts until")

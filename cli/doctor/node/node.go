@@ -110,9 +110,12 @@ func engine(o engines.Options) func(context.Context) []doctor.Finding {
 }
 
 func judgeEngine(name, version string) doctor.Finding {
-	major, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
-	if n, err := strconv.Atoi(major); err == nil && n < 2 {
-		return doctor.Warnf("use containerd 2.0 or later: earlier ones are not tested", "%s %s", name, version)
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	n, err := strconv.Atoi(major)
+	m, noMinor := strconv.Atoi(minor)
+	if err == nil && (n < 1 || n == 1 && noMinor == nil && m < 6) {
+		return doctor.Warnf("use containerd 1.6 or later: earlier ones are not tested", "%s %s", name, version)
 	}
 	return doctor.Okf("%s %s answers", name, version)
 }

@@ -1,4 +1,4 @@
-package cli
+package tiers
 
 import (
 	"fmt"
@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v4"
 
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/up"
 )
 
-func (a *app) upCommand(version string) *cobra.Command {
+// Up returns "colony up".
+func Up(env *command.Env, version string) *cobra.Command {
 	o := up.DefaultOptions()
 	var detach bool
 	var labels, parameters []string
@@ -28,7 +28,7 @@ uses it again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			o.Version, o.Out = version, a.Out
+			o.Version, o.Out = version, env.Out
 			for _, path := range []*string{&o.StateDir, &o.Samples, &o.SampleBinaries} {
 				if *path != "" {
 					if *path, err = filepath.Abs(*path); err != nil {
@@ -45,7 +45,7 @@ uses it again.`,
 			}
 			o.SampleParameters = map[string]any{}
 			for k, v := range set {
-				o.SampleParameters[k] = parameterValue(v)
+				o.SampleParameters[k] = command.ParameterValue(v)
 			}
 			if err := o.Validate(); err != nil {
 				return command.Usage(err)
@@ -97,28 +97,8 @@ func keyValues(flag string, list []string) (map[string]string, error) {
 	return out, nil
 }
 
-// parameterValue returns the value of a parameter: a list for a YAML list of scalars, such
-// as [a, b], and else the text as it stands. The CO makes of a text what the schema of the
-// parameter says; to read it as YAML here would change it, 1.10 to 1.1 and 0644 to 420.
-func parameterValue(text string) any {
-	if !strings.HasPrefix(text, "[") {
-		return text
-	}
-	var list []yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &list); err != nil {
-		return text
-	}
-	values := make([]any, len(list))
-	for i, n := range list {
-		if n.Kind != yaml.ScalarNode {
-			return text
-		}
-		values[i] = n.Value
-	}
-	return values
-}
-
-func (a *app) downCommand() *cobra.Command {
+// Down returns "colony down".
+func Down(env *command.Env) *cobra.Command {
 	dir := up.DefaultOptions().StateDir
 	timeout := 3 * time.Minute
 	cmd := &cobra.Command{
@@ -133,10 +113,10 @@ func (a *app) downCommand() *cobra.Command {
 				return err
 			}
 			if !was {
-				fmt.Fprintf(a.Out, "nothing runs in %s\n", abs)
+				fmt.Fprintf(env.Out, "nothing runs in %s\n", abs)
 				return nil
 			}
-			fmt.Fprintf(a.Out, "stopped; the state is kept in %s\n", abs)
+			fmt.Fprintf(env.Out, "stopped; the state is kept in %s\n", abs)
 			return nil
 		},
 	}

@@ -1,4 +1,6 @@
-package cli
+// Package tiers has the commands that run a tier until the process is asked to stop, or
+// all of them on one machine.
+package tiers
 
 import (
 	"context"
@@ -10,11 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/colonyfleet/colony/cli/backups"
 	"github.com/colonyfleet/colony/cli/command"
-	localcmd "github.com/colonyfleet/colony/cli/commands/local"
-	"github.com/colonyfleet/colony/cli/keys"
-	"github.com/colonyfleet/colony/cli/tokens"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/internal/configfile"
@@ -53,46 +51,44 @@ func logger(w io.Writer, level string) (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
 }
 
-func (a *app) coCommand(version string) *cobra.Command {
+// CO returns "colony co".
+func CO(env *command.Env, version string) *cobra.Command {
 	var f roleFlags
-	cmd := f.add(&cobra.Command{
+	return f.add(&cobra.Command{
 		Use: "co", Short: "Run a Central Orchestrator, save it and restore it",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := co.DefaultOptions()
-			return a.role(cmd.Context(), f, &o, func(log *slog.Logger) (tier, error) {
+			return run(cmd.Context(), env, f, &o, func(log *slog.Logger) (tier, error) {
 				o.Logger, o.Version = log, version
 				return co.New(o)
 			})
 		},
 	})
-	cmd.AddCommand(backups.Commands(&a.Env, version)...)
-	cmd.AddCommand(keys.Command(&a.Env), tokens.Local(&a.Env))
-	return cmd
 }
 
-func (a *app) loCommand(version string) *cobra.Command {
+// LO returns "colony lo".
+func LO(env *command.Env, version string) *cobra.Command {
 	var f roleFlags
-	cmd := f.add(&cobra.Command{
+	return f.add(&cobra.Command{
 		Use: "lo", Short: "Run the Local Orchestrator of a site, and work with its nodes on its machine",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := lo.DefaultOptions()
-			return a.role(cmd.Context(), f, &o, func(log *slog.Logger) (tier, error) {
+			return run(cmd.Context(), env, f, &o, func(log *slog.Logger) (tier, error) {
 				o.Logger, o.Version = log, version
 				return lo.New(o)
 			})
 		},
 	})
-	cmd.AddCommand(localcmd.Command(&a.Env))
-	return cmd
 }
 
-func (a *app) enCommand(version string) *cobra.Command {
+// EN returns "colony en".
+func EN(env *command.Env, version string) *cobra.Command {
 	var f roleFlags
 	return f.add(&cobra.Command{
 		Use: "en", Short: "Run the agent of a gateway (colony-en is the same, smaller)",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := en.DefaultOptions()
-			return a.role(cmd.Context(), f, &o, func(log *slog.Logger) (tier, error) {
+			return run(cmd.Context(), env, f, &o, func(log *slog.Logger) (tier, error) {
 				o.Logger, o.Version = log, version
 				return en.New(o)
 			})
@@ -100,13 +96,13 @@ func (a *app) enCommand(version string) *cobra.Command {
 	})
 }
 
-// role reads the configuration into options, makes the tier, and runs it until
+// run reads the configuration into options, makes the tier, and runs it until
 // it fails or the process is asked to stop.
-func (a *app) role(ctx context.Context, f roleFlags, options any, make func(*slog.Logger) (tier, error)) error {
+func run(ctx context.Context, env *command.Env, f roleFlags, options any, make func(*slog.Logger) (tier, error)) error {
 	if err := configfile.Load(f.config, options); err != nil {
 		return command.Usage(err)
 	}
-	log, err := logger(a.Err, f.level)
+	log, err := logger(env.Err, f.level)
 	if err != nil {
 		return err
 	}
