@@ -86,6 +86,10 @@ LINK    ?=
 bench-link: setup build ## what becomes of acknowledged messages when the link fails, beside Mosquitto bridge and autopaho
 	@scripts/bench-link $(LINK)
 
+.PHONY: guest
+guest: build ## the units of packaging/systemd in a virtual machine with systemd as its first process: installed, killed, started again: scripts/guest
+	@scripts/guest
+
 .PHONY: chaos
 chaos: setup build ## some hours of kills, damaged files, a narrow link and idle sites, on real parts: scripts/chaos
 	@scripts/chaos

@@ -44,10 +44,12 @@ func TestCommands(t *testing.T) {
 		{"clients of brokers", brokerClients},
 		{"proposals", proposalCommands},
 		{"keys", keyCommands},
-		{"backup", backupCommand},
+		{"backup and restore", backupAndRestore},
 		{"commands", nodeCommands},
 		{"sessions", sessionCommands},
 		{"restrictions", restrictionCommands},
+		{"maintenance windows", windows},
+		{"stages of versions", versionStages},
 		{"fleet deployments", fleetDeployments},
 		{"machines", machineCommands},
 		{"access", accessCommands}, // the last: the CO wants tokens afterwards
@@ -56,6 +58,19 @@ func TestCommands(t *testing.T) {
 
 // config is the configuration file of a tier of the fleet.
 func (c *colony) config(tier string) string { return filepath.Join(c.dir, "config", tier+".yaml") }
+
+// versionStages deprecates and retires a version that is deployed, and makes it active.
+func versionStages(t *testing.T, c *colony) {
+	const version = "hello@1.0.0"
+	c.says(version+": deprecated", "app", "deprecate", version, "--reason", "it greets in one language")
+	c.says("deprecated, since", "app", "show", version)
+	c.says("warning: application hello 1.0.0 is deprecated (it greets in one language)", "deploy", version, "--site", site, "--name", "old", "--nodes", "zone=none")
+	c.must("deployment", "delete", site+"/old")
+	c.says(version+": retired", "app", "retire", version)
+	c.says("1.0.0 (retired)", "app", "list")
+	c.refused(2, []string{"hello 1.0.0 is retired", "colony app activate " + version}, "deploy", version, "--site", site, "--name", "other")
+	c.says(version+": active", "app", "activate", version)
+}
 
 // nodeCommands asks the node for each kind of command, and reads the log of the sample.
 func nodeCommands(t *testing.T, c *colony) {
@@ -75,7 +90,7 @@ func nodeCommands(t *testing.T, c *colony) {
 	c.says("ended", "command", "show", list[0].ID)
 	c.says("done", "command", "results", list[0].ID)
 	if out, code := c.cli("command", "cancel", list[0].ID); code != 4 || !strings.Contains(out, "has ended already") {
-		t.Errorf("taken back after its end: %d\n%s", code, out)
+		t.Errorf("cancelled after its end: %d\n%s", code, out)
 	}
 	if out, code := c.cli("logs", site+"/hello", "--tail", "5"); code != 0 {
 		t.Errorf("logs: %d\n%s", code, out)
@@ -158,11 +173,10 @@ func sessionCommands(t *testing.T, c *colony) {
 		return json.Unmarshal([]byte(out), &list) == nil && len(list) == 1
 	})
 	c.says("port-forward 8080", "session", "show", list[0].ID)
-	c.says("stopped", "session", "end", list[0].ID)
-	if out := <-watched; !strings.HasPrefix(out, "125: ") || !strings.Contains(out, local+" is port 8080 of hello/hello") || !strings.Contains(out, "ended it") {
-		t.Errorf("who forwarded a port: %s", out)
-	}
 	c.says("refused", "site", "exec", "refuse", site)
+	if out := <-watched; !strings.HasPrefix(out, "125: ") || !strings.Contains(out, local+" is port 8080 of hello/hello") || !strings.Contains(out, "colony site exec allow") {
+		t.Errorf("who forwarded a port until the site refused it: %s", out)
+	}
 	if out, code := c.cli("port-forward", site+"/hello", "0:8080"); code == 0 || !strings.Contains(out, "colony site exec allow") {
 		t.Errorf("a port at a site that does not allow it: %d\n%s", code, out)
 	}
@@ -191,7 +205,7 @@ func restrictionCommands(t *testing.T, c *colony) {
 	c.says("what can move leaves the node", "node", "drain", at, "--reason", "new disk")
 	testpart.Eventually(t, "the node says what stays", func() bool {
 		out := c.must("node", "show", at)
-		return strings.Contains(out, "new disk; until somebody ends it") && strings.Contains(out, "hello: ")
+		return strings.Contains(out, "new disk; until a person ends it") && strings.Contains(out, "hello: ")
 	})
 	c.says("the node is open for new work", "node", "uncordon", at)
 	c.says("nothing on the node changes", "node", "hold", at, "--reason", "a batch runs")
@@ -359,17 +373,6 @@ func keyCommands(t *testing.T, c *colony) {
 	c.must("co", "keys", "retire", dir)
 	c.must("co", "keys", "rotate-root", dir)
 	c.says("4", "co", "keys", "show", dir)
-}
-
-// backupCommand saves the CO while it runs.
-func backupCommand(t *testing.T, c *colony) {
-	dir := filepath.Join(t.TempDir(), "backup")
-	c.must("co", "backup", dir, "--config", c.config("co"))
-	for _, file := range []string{"database.dump", "deployments.bundle", "manifest.json", "co.yaml", "registry"} {
-		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
-			t.Errorf("the backup lacks %s: %v", file, err)
-		}
-	}
 }
 
 // machineCommands makes join tokens: of a site that is new, and of a node of one that is there.

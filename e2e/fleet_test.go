@@ -21,6 +21,7 @@ import (
 	"github.com/colonyfleet/colony/internal/childproc"
 	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/testpart"
+	"github.com/colonyfleet/colony/internal/testproc"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
@@ -146,6 +147,10 @@ func (c *colony) down() {
 		<-c.ended
 	}
 	c.cmd = nil
+	logs, _ := filepath.Glob(filepath.Join(c.dir, "logs", "*.log"))
+	for _, path := range logs {
+		testproc.CheckLog(c.t, path)
+	}
 }
 
 // dump logs the last lines of what each part of the fleet said.
@@ -160,8 +165,8 @@ func (c *colony) dump() {
 	}
 }
 
-// lastLines returns the end of a log: a report is cut by whoever shows it, and
-// the failure has to stay in it.
+// lastLines returns the end of a log: a report is cut by the program that shows it, and the failure
+// has to stay in it.
 func lastLines(b []byte) []byte {
 	const most = 2000
 	if len(b) <= most {

@@ -29,9 +29,18 @@ func fleetDeployments(t *testing.T, c *colony) {
 	}
 	const waves = "{waves: [{percent: 50, approval: true}, {percent: 100}]}"
 	write("1.0.0", waves)
-	c.says("place 1", "fleet", "plan", "greeting", "-f", file)
-	c.says("follow it with colony rollout show greeting", "fleet", "set", "greeting", "-f", file)
+	plan := c.must("fleet", "plan", "greeting", "-f", file, "--nodes")
+	id, _, _ := strings.Cut(strings.TrimPrefix(plan, "plan "), ",")
+	if !strings.Contains(plan, "place 1") || !strings.Contains(plan, "1.0.0 is new at 1 sites") {
+		t.Errorf("the plan says\n%s", plan)
+	}
+	c.says("place 1", "fleet", "set", "greeting", "-f", file, "--dry-run")
+	c.refused(3, []string{"no fleet deployment"}, "fleet", "show", "greeting")
+	c.says("follow it with colony rollout show greeting", "fleet", "set", "greeting", "-f", file, "--plan", id)
+	c.refused(4, []string{"whose head is"}, "fleet", "set", "greeting", "-f", file, "--plan", id)
 	shows("promote to begin the next one")
+	c.says("sites: *", "explain", site+"/greeting")
+	c.refused(3, []string{"did you mean greeting?"}, "explain", site, "greting")
 	c.says("is paused", "rollout", "pause", "greeting")
 	c.says("goes on", "rollout", "resume", "greeting")
 	c.says("may go on", "rollout", "promote", "greeting")
@@ -49,6 +58,7 @@ func fleetDeployments(t *testing.T, c *colony) {
 	c.must("fleet", "set", "greeting", "-f", file)
 	c.refused(1, []string{"is paused: 1 site failed, and 0 may"}, "rollout", "wait", "greeting")
 	c.says(site, "rollout", "sites", "greeting", "--state", "failed")
+	c.says("a person resumes the rollout (colony rollout resume greeting)", "explain", site, "greeting")
 	c.says("is aborted", "rollout", "abort", "greeting", "--rollback")
 	shows("all waves are through") // the content ran here, so that no wave waits for a person
 	c.says("returns to hello 1.0.0", "fleet", "revert", "greeting", "--to", "1")

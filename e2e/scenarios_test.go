@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/registry/archive"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/freeport"
@@ -420,7 +420,7 @@ func (c *colony) pushComponent(name, compose string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{"registry.colony": c.http}})
+	reg := ociclient.New(ociclient.Options{Hosts: map[string]string{"registry.colony": c.http}})
 	defer reg.Close()
 	if _, err := reg.PushArchive(context.Background(), "oci://registry.colony/samples/compose/"+name, "1.0.0", tgz); err != nil {
 		c.t.Fatal(err)

@@ -21,14 +21,14 @@ type workloads struct {
 // workload is one deployment on one node.
 type workload struct {
 	last     protocol.DeploymentStatus
-	own      bool // nobody assigned it
+	own      bool // it has no assignment
 	digest   protocol.Digest
 	attempt  uint32
 	restarts uint32
 	failures int
 }
 
-// begin installs a deployment that nobody assigned.
+// begin installs a deployment without an assignment.
 func (n *node) begin(name protocol.DeploymentName) {
 	w := &workload{own: true, digest: protocol.DigestOf([]byte("sim " + name))}
 	n.state[name] = w

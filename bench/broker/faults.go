@@ -19,8 +19,8 @@ const (
 	sickAck  = 10 * time.Millisecond
 )
 
-// faults are what becomes of acknowledged messages when links, clients, the broker and its disk fail. The power cut is a
-// test: TestCrashes of broker/sessions.
+// faults counts acknowledged messages that are lost when links, clients, the broker and its disk fail. The power cut is
+// a test: TestCrashes of broker/sessions.
 func (s size) faults(ctx context.Context, p *process, report reporter) error {
 	if err := s.linkCuts(p.addr, report); err != nil {
 		return fmt.Errorf("link cuts: %w", err)
@@ -264,8 +264,8 @@ func (s size) linkCuts(addr string, report reporter) error {
 	return nil
 }
 
-// away publishes to a subscriber that is away, which comes back to where then says; it returns how many it misses, and
-// how long it took to have them acknowledged.
+// away publishes to a subscriber that is away, and that comes back to the address of then. It returns how many
+// messages the subscriber misses, and how long their acknowledgements took.
 func (s size) away(addr, id string, then func() (string, error)) (lost int, took time.Duration, err error) {
 	k := newKeeper(id)
 	p, err := k.connect(addr, true)
@@ -324,7 +324,7 @@ func (s size) slowSubscriber(ctx context.Context, p *process, report reporter) e
 		defer close(ended)
 		tick := time.NewTicker(sickAck)
 		defer tick.Stop()
-		_ = sick.receive(func() bool { <-tick.C; return ctx.Err() == nil }) // until it is cut off, or nobody needs it
+		_ = sick.receive(func() bool { <-tick.C; return ctx.Err() == nil }) // until it is cut off, or the run ends
 	}()
 	beside, err := rate("beside")
 	_ = sick.Close()

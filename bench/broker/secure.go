@@ -31,7 +31,7 @@ func holders(dir string) (server, client *identity.Holder, err error) {
 		}
 	}
 	open := func(name string) *identity.Holder {
-		h := identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil))
+		h := identity.NewHolder(identity.NewClock(time.Now, identity.Floor{}, nil))
 		c, loadErr := files.Load(name)
 		err = errors.Join(err, loadErr)
 		h.Set(c)
@@ -83,8 +83,8 @@ func dialSecure(p *process, config *tls.Config, id string) (*peer, error) {
 	return c, err
 }
 
-// secured measures what mutual TLS 1.3 costs a broker: connects by full handshakes and by resumed
-// ones, the memory of idle connections, and what it takes when all clients come back at once, with and without
+// secured measures what mutual TLS 1.3 costs a broker: full and resumed handshakes, and the memory of idle
+// connections. It also measures how long it takes when all clients come back at once, with and without
 // sessions to resume.
 func (s size) secured(ctx context.Context, p *process, report reporter) error {
 	full := p.machine.ClientTLS(identity.OfLO("bench"))

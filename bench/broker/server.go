@@ -21,6 +21,7 @@ import (
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/freeport"
 )
 
 // A server is a broker that can be measured.
@@ -162,15 +163,11 @@ func startMosquitto(tuned bool) func(ctx context.Context) (*process, error) {
 				return nil, errors.New("mosquitto is not installed: run scripts/setup --with-test-peers as root")
 			}
 		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+		p := &process{}
+		if p.addr, err = freeport.Loopback(); err != nil {
 			return nil, err
 		}
-		p := &process{addr: l.Addr().String()}
 		_, port, _ := net.SplitHostPort(p.addr)
-		if err := l.Close(); err != nil {
-			return nil, err
-		}
 		if p.dir, err = os.MkdirTemp("", "bench-broker"); err != nil {
 			return nil, err
 		}
@@ -219,15 +216,11 @@ func (p *process) serveSecure(conf *string) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if p.secure, err = freeport.Loopback(); err != nil {
 		return err
 	}
-	p.secure, p.machine = l.Addr().String(), machine
+	p.machine = machine
 	_, port, _ := net.SplitHostPort(p.secure)
-	if err := l.Close(); err != nil {
-		return err
-	}
 	files := map[string][]byte{"root.pem": store.EncodeCertificates([]*x509.Certificate{own.Root}), "chain.pem": store.EncodeCertificates(own.Chain)}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(p.dir, name), content, 0o600); err != nil {

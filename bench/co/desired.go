@@ -87,8 +87,8 @@ func (w *desiredWorld) session(ctx context.Context, do func(*desired.Loop) error
 			s, err := w.repo.Read(ctx)
 			return desired.Snapshot{Commit: s.Commit, Files: s.Files, Blobs: s.Blobs, Commits: s.Commits, Skipped: s.Skipped}, err
 		},
-		Watch:   func(ctx context.Context, _ time.Duration, _ func(string)) error { <-ctx.Done(); return nil },
-		Compile: compileNothing,
+		Watch:     func(ctx context.Context, _ time.Duration, _ func(string)) error { <-ctx.Done(); return nil },
+		Judgement: desired.Judgement{Compile: compileNothing},
 		Outcomes: desired.Outcomes{Publish: func(context.Context, protocol.SiteID, []byte) error {
 			w.set(func() { w.published, w.last = w.published+1, time.Now() })
 			return nil
@@ -186,5 +186,11 @@ type benchHistory struct{}
 func (benchHistory) Removals(context.Context, string) (map[string]desired.Removal, error) {
 	return nil, errors.New("nothing is to be removed")
 }
+
+// Ancestors is not asked either.
+func (benchHistory) Ancestors(context.Context, string) ([]string, error) { return nil, nil }
+
+// Line is not asked: no file is removed.
+func (benchHistory) Line(context.Context) ([]string, error) { return nil, nil }
 
 func (benchHistory) Confirmations(context.Context) ([]desired.Confirmation, error) { return nil, nil }

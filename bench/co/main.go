@@ -1,7 +1,6 @@
-// Command co measures the CO's record on a real PostgreSQL, with a fleet in it: what
-// each read of the API costs in time and in pages, how that grows with the fleet, how long
-// desired states and writes of the deployments repo take, and how many events a second are committed at which price in processor time. It prints
-// tables in Markdown, and never fails on a number.
+// Command co measures the CO's record on a real PostgreSQL, with a fleet in it. It measures the time and the pages of each read of the API, and
+// how they grow with the fleet; the time of desired states and of writes to the deployments repo; and how many events a second are committed,
+// with their processor time. It prints tables in Markdown, and never fails on a number.
 package main
 
 import (

@@ -10,8 +10,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/colonyfleet/colony/bench/link/ledger"
 	"github.com/colonyfleet/colony/bench/link/process"
 	"github.com/colonyfleet/colony/bench/link/wire"
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -67,7 +69,7 @@ func (b *bench) mosquitto(logs, dir, name, settings string) (p *process.Process,
 	if err != nil {
 		return nil, "", err
 	}
-	if addr, err = process.FreeAddr(); err != nil {
+	if addr, err = freeport.Loopback(); err != nil {
 		return nil, "", err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -75,7 +77,7 @@ func (b *bench) mosquitto(logs, dir, name, settings string) (p *process.Process,
 	}
 	host, port, _ := strings.Cut(addr, ":")
 	path := filepath.Join(logs, name+".conf")
-	// As root it would else become another user, who may not write there.
+	// As root it would else become another user, that may not write there.
 	text := "user root\n" + fmt.Sprintf(basic, port, host, settings)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, "", fmt.Errorf("write configuration: %w", err)
@@ -132,14 +134,14 @@ func newBridge(tune bool) func(context.Context, *bench, string, string, int) (*l
 // broker with a session of its own, which acknowledges what it has counted.
 type subscriber struct {
 	addr   string
-	ledger *ledger
+	ledger *ledger.Ledger
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
 
 const everything = topic.Everything
 
-func (s *subscriber) start(ctx context.Context, l *ledger) error {
+func (s *subscriber) start(ctx context.Context, l *ledger.Ledger) error {
 	s.ledger = l
 	// A broker that has just begun to listen may drop the first connections.
 	first, cancel := context.WithTimeout(ctx, 6*wire.DialTimeout)
@@ -194,9 +196,9 @@ func (s *subscriber) receive(ctx context.Context, c *wire.Conn) {
 			return
 		}
 		if n, seq, err := parseReport(d.Payload); err == nil {
-			s.ledger.deliver(n, seq)
-			_, delivered := s.ledger.counts()
-			s.ledger.reached(uint64(delivered))
+			s.ledger.Deliver(n, seq)
+			_, delivered := s.ledger.Counts()
+			s.ledger.Reached(uint64(delivered))
 		}
 		if c.Puback(d.ID) != nil || c.R.Buffered() == 0 && c.W.Flush() != nil {
 			return

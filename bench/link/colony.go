@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/ledger"
 	"github.com/colonyfleet/colony/bench/link/process"
 	"github.com/colonyfleet/colony/bench/link/wire"
 	"github.com/colonyfleet/colony/co"
@@ -22,6 +23,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
 	"github.com/colonyfleet/colony/internal/configfile"
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/lo"
@@ -111,7 +113,7 @@ func (b *bench) colony(dir, nearDir string, number int) (made *link, loHTTP stri
 	site := siteOf(number)
 	addrs := make([]string, 4)
 	for i := range addrs {
-		if addrs[i], err = process.FreeAddr(); err != nil {
+		if addrs[i], err = freeport.Loopback(); err != nil {
 			return nil, "", err
 		}
 	}
@@ -208,7 +210,7 @@ type tables struct {
 	db     *db.DB
 	store  *fleetdb.Store
 	stored *datadb.Store
-	ledger *ledger
+	ledger *ledger.Ledger
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
@@ -218,7 +220,7 @@ type tables struct {
 	reports   uint64          // of them, those of the bench
 }
 
-func (d *tables) start(ctx context.Context, l *ledger) error {
+func (d *tables) start(ctx context.Context, l *ledger.Ledger) error {
 	var err error
 	if d.db, err = db.Open(ctx, d.url, db.Options{MaxConns: 2}); err != nil {
 		return err
@@ -238,7 +240,7 @@ func (d *tables) watch(ctx context.Context) {
 		if err != nil || at == last {
 			continue // not there yet, or nothing new
 		}
-		d.ledger.reached(at)
+		d.ledger.Reached(at)
 		last = at
 	}
 }
@@ -303,7 +305,7 @@ func (d *tables) readMessages(ctx context.Context) (more bool, err error) {
 		}
 		d.rows++
 		d.reports++
-		d.ledger.deliver(n, seq)
+		d.ledger.Deliver(n, seq)
 	}
 	return page.More, nil
 }
@@ -323,7 +325,7 @@ func (d *tables) read(e *fleet.Event) error {
 		return err
 	}
 	d.reports++
-	d.ledger.deliver(n, uint32(e.Pulled))
+	d.ledger.Deliver(n, uint32(e.Pulled))
 	return nil
 }
 

@@ -8,12 +8,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/ledger"
 	"github.com/colonyfleet/colony/bench/link/process"
 	"github.com/colonyfleet/colony/internal/impair"
 )
 
-// A link carries messages from a site's broker to whoever counts them at the
-// centre, over a network that the scenario makes bad.
+// A link carries messages from a site's broker to the counter at the far end, over a network that
+// the scenario makes bad.
 type link struct {
 	// publish is the address of the site's broker.
 	publish string
@@ -35,7 +36,7 @@ type link struct {
 // A consumer receives at the CO's end and adds to the ledger.
 type consumer interface {
 	// start begins to receive. It returns when nothing can be missed any more.
-	start(ctx context.Context, l *ledger) error
+	start(ctx context.Context, l *ledger.Ledger) error
 	// settle brings the ledger up to what has arrived, and returns how many messages
 	// gave way to a later one of their key, as the link declares.
 	settle(ctx context.Context) (superseded int, err error)
@@ -63,7 +64,7 @@ func kinds() []kind {
 }
 
 // up starts both ends and the consumer.
-func (l *link) up(ctx context.Context, led *ledger) error {
+func (l *link) up(ctx context.Context, led *ledger.Ledger) error {
 	for _, p := range l.far {
 		if err := p.Start(ctx); err != nil {
 			return err
@@ -119,7 +120,7 @@ func used(list []*process.Process) (u process.Usage) {
 	return u
 }
 
-// logs returns the last lines of every process, for a person who looks for a fault.
+// logs returns the last lines of every process, for a person that looks for a fault.
 func (l *link) logs() string {
 	out := ""
 	for _, p := range append(l.near, l.far...) {

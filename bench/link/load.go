@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/ledger"
 	"github.com/colonyfleet/colony/bench/link/wire"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
@@ -17,6 +18,8 @@ const (
 	deployment = protocol.DeploymentName("press-control")
 	// retryDelay is the wait of a publisher that was refused or not let in.
 	retryDelay = 100 * time.Millisecond
+	// stuckAfter is how long no publisher may get an answer, of either kind, before publishing fails.
+	stuckAfter = 2 * time.Minute
 )
 
 // A load is the nodes of a site, each a connection of its own that reports how an
@@ -34,7 +37,7 @@ type load struct {
 	topic  func(n int) string
 	nodes  int
 	window int // messages of a connection that await an answer
-	ledger *ledger
+	ledger *ledger.Ledger
 
 	sent     []uint32 // the last number of each node
 	refused  atomic.Int64
@@ -79,12 +82,15 @@ func parseReport(payload []byte) (n int, seq uint32, err error) {
 
 // publish sends until count messages are acknowledged, with rate messages per
 // second in all, 0 for as fast as they are accepted. Each node gets the same part. It
-// returns when that is done, or with ctx's error.
+// returns when that is done, with ctx's error, or with one of its own when nothing is
+// answered any more.
 func (l *load) publish(ctx context.Context, count, rate int) error {
 	if l.sent == nil {
 		l.sent = make([]uint32, l.nodes)
 	}
 	l.accepted.Store(0)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var wg sync.WaitGroup
 	for n := range l.nodes {
 		quota := count / l.nodes
@@ -98,8 +104,36 @@ func (l *load) publish(ctx context.Context, count, rate int) error {
 		}
 		wg.Go(func() { p.run(ctx) })
 	}
-	wg.Wait()
-	return ctx.Err()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wg.Wait()
+	}()
+	l.watch(done, func() {
+		cancel(fmt.Errorf("no publisher had an answer for %s: %d of %d messages are acknowledged", stuckAfter, l.accepted.Load(), count))
+	})
+	return context.Cause(ctx)
+}
+
+// watch calls stuck where nothing is answered any more, and returns when done is closed.
+func (l *load) watch(done <-chan struct{}, stuck func()) {
+	timer := time.NewTimer(stuckAfter)
+	defer timer.Stop()
+	for before := l.refused.Load(); ; {
+		select {
+		case <-done:
+			return
+		case <-timer.C:
+			now := l.accepted.Load() + l.refused.Load()
+			if now == before {
+				stuck()
+				<-done
+				return
+			}
+			before = now
+			timer.Reset(stuckAfter)
+		}
+	}
 }
 
 // A publisher is one node.
@@ -237,7 +271,7 @@ func (p *publisher) answers(c *wire.Conn, f *inFlight, room <-chan struct{}) (ac
 			p.load.refused.Add(1)
 		} else {
 			accepted++
-			p.load.ledger.accept(p.n, seq)
+			p.load.ledger.Accept(p.n, seq)
 			p.load.accepted.Add(1)
 		}
 		<-room

@@ -1,11 +1,11 @@
-// Command link measures what becomes of acknowledged messages when the link of a
-// site fails: on Colony's link, on a Mosquitto bridge and on an autopaho queue,
-// with the same load, the same faults and a checker that knows every message that
-// was acknowledged. Run it with make bench-link; go test plays a short form.
+// Command link measures how many acknowledged messages are lost, doubled or reordered when the link
+// of a site fails: on Colony's link, on a Mosquitto bridge and on an autopaho queue, with the same
+// load, the same faults and a checker that knows every message that was acknowledged. Run it with
+// make bench-link; go test plays a short form.
 //
-// Colony's messages are counted in PostgreSQL, where the CO stores them permanently; the
-// others at a subscriber of the far broker with a session of its own. Times are
-// never judged: whoever loses, doubles or reorders says so in the table.
+// Colony's messages are counted in PostgreSQL, where the CO stores them permanently; the others at
+// a subscriber of the far broker with a session of its own. Times are never judged: the table shows
+// losses, duplicates and reorderings.
 package main
 
 import (

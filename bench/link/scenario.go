@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/ledger"
 	"github.com/colonyfleet/colony/bench/link/process"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/internal/retry"
@@ -48,7 +49,7 @@ const (
 type trial struct {
 	bench  *bench
 	link   *link
-	ledger *ledger
+	ledger *ledger.Ledger
 	load   *load
 	result *result
 
@@ -101,7 +102,7 @@ func outage(ctx context.Context, t *trial) error {
 	}
 	t.held()
 	t.wan(impair.Forward)
-	t.ledger.mark()
+	t.ledger.Mark()
 	return nil
 }
 
@@ -119,7 +120,7 @@ func farKilled(ctx context.Context, t *trial) error {
 	if err := startAll(ctx, t.link.far); err != nil {
 		return err
 	}
-	t.ledger.mark()
+	t.ledger.Mark()
 	return t.await()
 }
 
@@ -137,7 +138,7 @@ func nearKilled(ctx context.Context, t *trial) error {
 	if err := startAll(ctx, t.link.near); err != nil {
 		return err
 	}
-	t.ledger.mark()
+	t.ledger.Mark()
 	return nil
 }
 
@@ -155,7 +156,7 @@ func stall(ctx context.Context, t *trial) error {
 	}
 	t.held()
 	t.wan(impair.Forward)
-	t.ledger.mark()
+	t.ledger.Mark()
 	if t.link.patience >= t.bench.slowPatience {
 		t.link.patience += t.bench.slowPing
 	}
@@ -180,7 +181,7 @@ func flaps(ctx context.Context, t *trial) error {
 		}
 		t.wan(impair.Forward)
 	}
-	t.ledger.mark()
+	t.ledger.Mark()
 	return t.await()
 }
 
@@ -205,6 +206,6 @@ func diskFull(ctx context.Context, t *trial) error {
 	}
 	t.held()
 	t.wan(impair.Forward)
-	t.ledger.mark()
+	t.ledger.Mark()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/ledger"
 	"github.com/colonyfleet/colony/bench/link/process"
 	"github.com/colonyfleet/colony/bench/machine"
 )
@@ -40,21 +41,19 @@ func (r *result) note(format string, args ...any) {
 }
 
 // count copies the counters of the ledger.
-func (r *result) count(l *ledger, superseded int, on *link) {
-	r.accepted, _ = l.counts()
-	missing := l.missing()
-	r.superseded = min(superseded, l.overtaken())
+func (r *result) count(l *ledger.Ledger, superseded int, on *link) {
+	r.accepted, _ = l.Counts()
+	missing := l.Missing()
+	r.superseded = min(superseded, l.Overtaken())
 	missing -= r.superseded
 	r.delivered = r.accepted - missing - r.superseded
-	if missing > 0 && l.quiet(time.Now()) < on.patience {
+	if missing > 0 && l.Quiet(time.Now()) < on.patience {
 		r.late = missing
 	} else {
 		r.lost = missing
 	}
-	l.mu.Lock()
-	r.doubled, r.disordered = l.doubled, l.disordered
-	l.mu.Unlock()
-	r.first, r.last, r.rate = l.pace()
+	r.doubled, r.disordered = l.Faults()
+	r.first, r.last, r.rate = l.Pace()
 	if per := on.consumer.perMessage(); per > 1.01 {
 		r.note("%s events/s", number0(r.rate))
 		r.rate /= per

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/ledger"
 	"github.com/colonyfleet/colony/internal/privatepg"
 	"github.com/colonyfleet/colony/internal/retry"
 )
@@ -98,7 +99,7 @@ func (b *bench) measure(ctx context.Context, s scenario, k kind) (r *result, err
 	if err != nil {
 		return nil, err
 	}
-	t := &trial{bench: b, link: l, ledger: newLedger(), result: &result{scenario: s, kind: k}}
+	t := &trial{bench: b, link: l, ledger: ledger.New(), result: &result{scenario: s, kind: k}}
 	t.load = &load{addr: l.publish, site: siteOf(number), topic: l.topic, nodes: b.nodes, window: b.window, ledger: t.ledger}
 	began := b.farCPU(l)
 	playing, done := context.WithCancel(ctx)
@@ -109,7 +110,7 @@ func (b *bench) measure(ctx context.Context, s scenario, k kind) (r *result, err
 		err = fmt.Errorf("%s, scenario %d: %w\n%s", k.name, s.number, err, l.logs())
 	}
 	if !t.result.faultless() {
-		t.result.absent, t.result.logs = t.ledger.absent(), l.logs()
+		t.result.absent, t.result.logs = t.ledger.Absent(), l.logs()
 	}
 	err = errors.Join(err, l.down())
 	t.result.near, t.result.far = used(l.near), used(l.far)
@@ -133,11 +134,11 @@ func (t *trial) play(ctx context.Context, s scenario) error {
 	if err := t.load.publish(ctx, t.bench.nodes, 0); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
-	t.ledger.mark()
+	t.ledger.Mark()
 	if _, err := t.drain(ctx); err != nil {
 		return err
 	}
-	if n := t.ledger.missing(); n > 0 {
+	if n := t.ledger.Missing(); n > 0 {
 		return fmt.Errorf("%d of %d messages did not arrive while nothing was wrong", n, t.bench.nodes)
 	}
 	if err := s.run(ctx, t); err != nil {
@@ -159,12 +160,12 @@ func (t *trial) drain(ctx context.Context) (superseded int, err error) {
 	for {
 		now := time.Now()
 		// A look at everything costs the database something, so not while it is busy.
-		if quiet := t.ledger.quiet(now); quiet > settleAfter && now.Sub(looked) > time.Second || now.After(limit) {
+		if quiet := t.ledger.Quiet(now); quiet > settleAfter && now.Sub(looked) > time.Second || now.After(limit) {
 			looked = now
 			if superseded, err = t.link.consumer.settle(ctx); err != nil {
 				return 0, err
 			}
-			if t.ledger.missing() <= superseded || quiet > t.link.patience || now.After(limit) {
+			if t.ledger.Missing() <= superseded || quiet > t.link.patience || now.After(limit) {
 				return superseded, nil
 			}
 		}

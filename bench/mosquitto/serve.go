@@ -53,7 +53,7 @@ type anybody struct{ refused bool }
 
 func (a anybody) Connect(i access.ConnectInfo) (access.Identity, error) {
 	if a.refused {
-		return access.Identity{}, protocol.Errorf(protocol.Denied, "nobody may connect without a name that the configuration has")
+		return access.Identity{}, protocol.Errorf(protocol.Denied, "a client may not connect without a name that the configuration has")
 	}
 	return access.Identity{Name: "anybody"}, nil
 }
@@ -79,7 +79,7 @@ func serve(ctx context.Context, args []string) error {
 	}
 	o := broker.Options{
 		Name: "suite", Access: anybody{refused: !s.anonymous}, Limits: s.limits,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), // nobody reads it while the test runs
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), // the log is not read while the test runs
 	}
 	for i, p := range s.ports {
 		o.Listeners = append(o.Listeners, broker.Listener{Name: fmt.Sprint("port", i), Network: broker.TCP, Address: net.JoinHostPort("127.0.0.1", p)})

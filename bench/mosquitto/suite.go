@@ -67,7 +67,7 @@ func (s *suite) run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if s.broker, err = takePlace(dir); err != nil {
+	if s.broker, err = linkName(dir); err != nil {
 		return err
 	}
 	s.script = filepath.Join(dir, "compare.py")
@@ -105,8 +105,8 @@ func (s *suite) list() (list []entry, err error) {
 	return list, nil
 }
 
-// takePlace makes a name by which this program is a broker, in a folder.
-func takePlace(dir string) (path string, err error) {
+// linkName makes a name by which this program is a broker, in a folder.
+func linkName(dir string) (path string, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err

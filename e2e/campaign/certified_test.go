@@ -10,8 +10,8 @@ import (
 	"github.com/colonyfleet/colony/internal/freeport"
 )
 
-// certify has the fleet, of which nothing was started yet, run as colony up runs one: machines prove
-// who they are by certificates, and what they are made to run is signed.
+// certify has the fleet, of which nothing was started yet, run as colony up runs one: machines have
+// certificates, and what they are made to run is signed.
 func (c *colony) certify() {
 	c.t.Helper()
 	ports := freeport.Ports(c.t, 6)

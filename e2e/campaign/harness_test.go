@@ -23,9 +23,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/co/registry/image"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/engines"
@@ -163,7 +163,6 @@ func (c *colony) end() {
 	for _, p := range []*tier{c.en, c.lo, c.co} {
 		p.Kill()
 		if c.t.Failed() {
-			c.t.Logf("%s wrote:\n%s", p.role, p.Tail())
 			c.keep(p)
 		}
 	}
@@ -217,7 +216,7 @@ func (c *colony) up() {
 // push stores the samples' images and components in the CO's registry.
 func (c *colony) push() {
 	c.t.Helper()
-	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{"registry.colony": c.http}})
+	reg := ociclient.New(ociclient.Options{Hosts: map[string]string{"registry.colony": c.http}})
 	defer reg.Close()
 	for name, program := range map[string]string{"hello": "../../bin/samples/hello", "faulty": "../../bin/samples/faulty"} {
 		content, err := os.ReadFile(program)

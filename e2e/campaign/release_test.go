@@ -81,7 +81,8 @@ func programs(t testing.TB, c commit) release {
 			t.Fatalf("build release %s from commit %s: %v", c.version, c.id, err)
 		}
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Chmod(fresh, 0o755), os.Rename(fresh, to)); err != nil {
+	err = errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Chmod(fresh, 0o755), os.Rename(fresh, to))
+	if _, there := os.Stat(to); err != nil && there != nil { // else a test beside this one was faster, with the same
 		t.Fatal(err)
 	}
 	return release(to)

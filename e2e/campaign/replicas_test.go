@@ -74,7 +74,7 @@ func TestReplicasOfTwoReleases(t *testing.T) {
 	}
 }
 
-// shareBroker has the CO, and with it the LO, use a broker of somebody else's.
+// shareBroker has the CO, and with it the LO, use an external broker.
 func (c *colony) shareBroker(addr string) {
 	c.t.Helper()
 	c.rewrite(c.co.config, c.co.config, "\nmqtt: ", fmt.Sprintf("\nbroker: {urls: [\"tcp://%s\"], clientID: colony-co-1, username: colony-co}\n# mqtt: ", addr))

@@ -53,7 +53,7 @@ type rot struct {
 	boxes     []shims.Shim
 	marker    string // a file in the volume of keeper
 	lost      int64
-	unread    int // damages of what nobody has read since
+	unread    int // damages of files that were not read since
 }
 
 // begin starts the fleet with two deployments and a rule of machine data.
@@ -273,7 +273,7 @@ func (r *rot) counted(mark int64) {
 	said := r.texts("select message from events where id > $1 and kind in ('data_lost', 'journal_gap') and message like '%counts%'", mark)
 	var reported int64
 	for _, text := range said {
-		if strings.Contains(text, "began a new") { // of what it held, nobody knows the number
+		if strings.Contains(text, "began a new") { // the number of its records is unknown
 			return
 		}
 		for _, word := range strings.Fields(text) {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/internal/testproc"
@@ -113,7 +114,7 @@ func newCampaign(t *testing.T) *campaign {
 	}
 	w.stopCO = w.c.stop
 	var proxies []*impair.Proxy
-	for _, to := range []string{w.c.addr, w.reserve()} {
+	for _, to := range []string{w.c.addr, freeport.Addr(t)} {
 		p, err := impair.Listen(to, impair.Profile{Delay: 5 * time.Millisecond}, *campaignSeed)
 		if err != nil {
 			t.Fatal(err)
@@ -139,6 +140,7 @@ func newCampaign(t *testing.T) *campaign {
 		t.Cleanup(w.agents[n].Kill)
 		w.startAgent(n)
 	}
+	t.Cleanup(w.explain)
 	w.c.desire(1,
 		protocol.Container{Name: "web", Image: "r/web", Restart: protocol.Restart{Policy: protocol.RestartAlways}},
 		protocol.Container{Name: "db", Image: "r/db", Restart: protocol.Restart{Policy: protocol.RestartAlways}})
@@ -147,17 +149,16 @@ func newCampaign(t *testing.T) *campaign {
 	return w
 }
 
-// reserve returns an address that nobody listens on.
-func (w *campaign) reserve() string {
-	w.t.Helper()
-	l, err := new(net.ListenConfig).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
-	if err == nil {
-		err = l.Close()
+// explain shows which commands are open where the test has failed.
+func (w *campaign) explain() {
+	if !w.t.Failed() {
+		return
 	}
-	if err != nil {
-		w.t.Fatal(err)
+	for _, o := range w.open() {
+		for _, n := range o.nodes {
+			w.t.Logf("command %s %s at %s: %+v", o.ID, o.Kind, n, w.c.last(o.ID, n))
+		}
 	}
-	return l.Addr().String()
 }
 
 func (w *campaign) startSite() {
@@ -166,7 +167,7 @@ func (w *campaign) startSite() {
 }
 
 func (w *campaign) startAgent(n protocol.NodeID) {
-	w.agents[n].SetEnv(agentDir+"="+w.dirs[n], agentLO+"="+w.lan.Addr(), agentNode+"="+string(n), clockShift+"="+w.shift(), "COLONY_TEST_LOG=1")
+	w.agents[n].SetEnv(agentDir+"="+w.dirs[n], agentLO+"="+w.lan.Addr(), agentNode+"="+string(n), clockShift+"="+w.shift())
 	w.agents[n].Start(os.Args[0])
 }
 

@@ -27,8 +27,8 @@ func TestKinds(t *testing.T) {
 	c.installed("n2")
 
 	id := c.send(c.command(command.Inventory, nil))
-	if m := c.takes(id); m.Nodes != 2 || m.Code != "" {
-		t.Errorf("taken %+v, want two nodes", m)
+	if m := c.receipt(id); m.Nodes != 2 || m.Code != "" {
+		t.Errorf("received %+v, want two nodes", m)
 	}
 	for _, n := range []protocol.NodeID{"n1", "n2"} {
 		if r := c.ends(id, n, command.Done, ""); !strings.Contains(r.Output, "engine memory") {
@@ -86,14 +86,14 @@ func TestWhoIsMeant(t *testing.T) {
 	byLabel := c.command(command.Inventory, nil)
 	byLabel.All, byLabel.Selector = false, map[string]string{"name": "n2"}
 	id := c.send(byLabel)
-	if m := c.takes(id); m.Nodes != 1 {
-		t.Errorf("taken %+v, want one node", m)
+	if m := c.receipt(id); m.Nodes != 1 {
+		t.Errorf("received %+v, want one node", m)
 	}
 	c.ends(id, "n2", command.Done, "")
 	byLabel = c.command(command.Inventory, nil)
 	byLabel.All, byLabel.Selector = false, map[string]string{"name": "n3"}
-	if m := c.takes(c.send(byLabel)); m.Code != command.NoNode || m.Message != "no node of the site has the labels name=n3" {
-		t.Errorf("taken %+v, want that no node is meant", m)
+	if m := c.receipt(c.send(byLabel)); m.Code != command.NoNode || m.Message != "no node of the site has the labels name=n3" {
+		t.Errorf("received %+v, want that no node is meant", m)
 	}
 	id = c.send(c.command(command.Inventory, nil, "n1", "n9"))
 	c.ends(id, "n1", command.Done, "")
@@ -119,8 +119,8 @@ func TestNotSigned(t *testing.T) {
 	at := newID()
 	c.publish(at, c.envelope(moved))
 	for what, id := range map[string]command.ID{"unknown_key": forged.ID, "bad_signature": altered.ID, "wrong_site": elsewhere.ID, "mismatch": at} {
-		if m := c.takes(id); m.Code != command.BadSignature || !strings.HasPrefix(m.Message, what+": ") {
-			t.Errorf("%s: taken %+v", what, m)
+		if m := c.receipt(id); m.Code != command.BadSignature || !strings.HasPrefix(m.Message, what+": ") {
+			t.Errorf("%s: received %+v", what, m)
 		}
 	}
 	c.ends(c.send(c.command(command.Inventory, nil)), "n1", command.Done, "")
@@ -149,7 +149,7 @@ func TestDeadline(t *testing.T) {
 	asks := c.asks
 	c.mu.Unlock()
 	id := c.send(c.command(command.Inventory, nil, "n1"))
-	c.takes(id)
+	c.receipt(id)
 	testpart.Eventually(t, "the LO asks twice more", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -164,7 +164,7 @@ func TestDeadline(t *testing.T) {
 	c.ends(id, "n1", command.Done, "")
 }
 
-// TestAway takes back a command for a node that is away, and expires one.
+// TestAway cancels a command for a node that is away, and expires one.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	c := newCO(t)
@@ -173,16 +173,16 @@ func TestAway(t *testing.T) {
 	c.ends(c.send(c.command(command.Inventory, nil)), "n1", command.Done, "")
 	n.stop()
 	id := c.send(c.command(command.Inventory, nil))
-	c.takes(id)
+	c.receipt(id)
 	c.publish(id, nil)
-	if r := c.ends(id, "n1", command.Expired, command.Withdrawn); !r.ByLO {
-		t.Errorf("withdrawn: %+v", r)
+	if r := c.ends(id, "n1", command.Expired, command.Cancelled); !r.ByLO {
+		t.Errorf("cancelled: %+v", r)
 	}
 	short := c.command(command.Inventory, nil)
 	short.DeadlineMillis = short.IssuedMillis + 1000
 	late := c.send(short)
 	waits := c.send(c.command(command.Inventory, nil))
-	c.takes(waits)
+	c.receipt(waits)
 	if r := c.ends(late, "n1", command.Expired, command.NodeAway); !r.ByLO {
 		t.Errorf("after the deadline: %+v", r)
 	}
@@ -229,7 +229,7 @@ func TestOnce(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Restarts != 1 || list[0].State != "running" {
 		t.Errorf("%+v, %v; want one restart", list, err)
 	}
-	// An LO that has lost its record takes it anew, and the node answers what it did.
+	// An LO that has lost its record receives it anew, and the node answers what it did.
 	n.stop()
 	s.stop()
 	s.o.StateDir = t.TempDir()
@@ -274,7 +274,7 @@ func TestNewAgent(t *testing.T) {
 	n := s.join("n1")
 	n.stop()
 	m := c.command(command.Inventory, nil)
-	c.takes(c.send(m))
+	c.receipt(c.send(m))
 	c.advance(time.Minute)
 	delete(s.nodes, "n1")
 	s.join("n1")

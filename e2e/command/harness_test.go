@@ -52,16 +52,10 @@ func TestMain(m *testing.M) {
 const plant = protocol.SiteID("plant")
 
 func plainLogger() *slog.Logger {
-	if os.Getenv("COLONY_TEST_LOG") == "" {
-		return slog.New(slog.DiscardHandler)
-	}
 	return slog.New(slog.NewTextHandler(os.Stderr, nil))
 }
 
-func logger(t *testing.T) *slog.Logger {
-	t.Helper()
-	return plainLogger()
-}
+var logger = testpart.Logger
 
 // A co is the CO's end: a real broker, and what its database would hold.
 type co struct {
@@ -77,10 +71,10 @@ type co struct {
 	mu       sync.Mutex // protects what follows
 	clock    time.Time  // its own
 	since    time.Time  // when it had that time
-	silent   bool       // it does not answer who asks for the time
+	silent   bool       // it does not answer requests for the time
 	asks     int
 	position stream.Position
-	taken    map[command.ID][]command.Taken
+	received map[command.ID][]command.Received
 	results  map[command.ID]map[protocol.NodeID][]command.Result
 	frames   map[command.ID][]command.Frame
 	came     map[command.ID][]time.Time // when each of them did
@@ -101,7 +95,7 @@ func newCO(t *testing.T) *co {
 	c := &co{
 		t: t, keys: signtest.New(t, 1), root: filepath.Join(t.TempDir(), "root.pub"), addr: freeport.Addr(t), decode: stream.NewDecoder(1),
 		clock: time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC), since: time.Now(), // far from that of the machine
-		taken: map[command.ID][]command.Taken{}, results: map[command.ID]map[protocol.NodeID][]command.Result{}, frames: map[command.ID][]command.Frame{}, states: map[string]lifecycle.State{}, known: map[protocol.NodeID]bool{}, moves: map[string][]lifecycle.State{}, versions: map[string]string{}, restricted: map[protocol.NodeID]restriction.Report{}, came: map[command.ID][]time.Time{},
+		received: map[command.ID][]command.Received{}, results: map[command.ID]map[protocol.NodeID][]command.Result{}, frames: map[command.ID][]command.Frame{}, states: map[string]lifecycle.State{}, known: map[protocol.NodeID]bool{}, moves: map[string][]lifecycle.State{}, versions: map[string]string{}, restricted: map[protocol.NodeID]restriction.Report{}, came: map[command.ID][]time.Time{},
 	}
 	encoded, err := keyfile.EncodePublic(c.keys.Root())
 	if err != nil {
@@ -125,7 +119,7 @@ func (c *co) start() (stop func()) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.b = b // before somebody connects
+	c.b = b // before a client connects
 	stop = testpart.Start(c.t, b)
 	c.addr = b.Addr("mqtt")
 	return stop
@@ -208,12 +202,12 @@ func (c *co) apply(e protocol.Event) {
 		c.delays = append(c.delays, time.Since(time.UnixMilli(e.UnixMillis)))
 	}
 	switch e.Kind { //nolint:exhaustive // the others are not about commands
-	case protocol.CommandTaken:
-		var m command.Taken
+	case protocol.CommandReceived:
+		var m command.Received
 		if err := command.Unmarshal(e.Body, &m); err != nil {
 			c.t.Error(err)
 		}
-		c.taken[m.ID] = append(c.taken[m.ID], m)
+		c.received[m.ID] = append(c.received[m.ID], m)
 	case protocol.CommandResult:
 		var m command.Result
 		if err := command.Unmarshal(e.Body, &m); err != nil || m.Node != e.Node {
@@ -318,14 +312,14 @@ func (c *co) ends(id command.ID, node protocol.NodeID, state command.State, code
 	return r
 }
 
-// takes waits until the LO has reported a command.
-func (c *co) takes(id command.ID) command.Taken {
+// receipt waits until the LO has reported a command.
+func (c *co) receipt(id command.ID) command.Received {
 	c.t.Helper()
-	var m command.Taken
-	testpart.Eventually(c.t, fmt.Sprintf("command %s is taken", id), func() bool {
+	var m command.Received
+	testpart.Eventually(c.t, fmt.Sprintf("command %s is received", id), func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		list := c.taken[id]
+		list := c.received[id]
 		if len(list) > 0 {
 			m = list[len(list)-1]
 		}
@@ -451,6 +445,7 @@ func (s *site) waitBorn(name protocol.NodeID) {
 			r = s.co.last(id, name)
 			return r.State != ""
 		})
+		s.co.publish(id, nil) // as a CO does that has the result: else an LO that loses its record would get all of them once more
 		return r.State == command.Done
 	})
 }

@@ -105,7 +105,7 @@ func steps(t *testing.T, dir, step string) int {
 }
 
 // TestKilled kills the agent after it has written down that a command begins and before it does anything, and after it has done what was asked and
-// before it has written down the result: the command is not executed again, and nobody says that it was done.
+// before it has written down the result: the command is not executed again, and no result says that it was done.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"before", "after"} {
@@ -165,7 +165,7 @@ func TestWrongClocks(t *testing.T) {
 	// The node is away; the machine of the LO sleeps, and with it all that counts by package time. Both start again with other clocks.
 	n.stop()
 	m := c.command(command.Inventory, nil)
-	c.takes(c.send(m))
+	c.receipt(c.send(m))
 	s.stop()
 	c.advance(2 * time.Hour)
 	s.o.Now = shifted(2070)

@@ -89,7 +89,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestSocket cordons a node at the machine of its LO, without a link to the CO, which learns who did it once the link is there.
+// TestSocket cordons a node at the machine of its LO, without a link to the CO, which learns the actor once the link is there.
 func TestSocket(t *testing.T) {
 	t.Parallel()
 	c := newCO(t)
@@ -115,7 +115,7 @@ func TestSocket(t *testing.T) {
 		return string(b)
 	}
 	c.stop()
-	if got := post("/n1/cordon", `{"reason":"new disk"}`); !strings.Contains(got, "nothing new is placed on the node until somebody ends it") {
+	if got := post("/n1/cordon", `{"reason":"new disk"}`); !strings.Contains(got, "nothing new is placed on the node until a person ends it") {
 		t.Errorf("answer %s", got)
 	}
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o660 {

@@ -145,7 +145,7 @@ func (v *visit) ends(t *testing.T, reason fleet.SessionReason, code int32, messa
 	}
 }
 
-// TestSessions runs programs in real containers, over real brokers, with somebody at them.
+// TestSessions runs programs in real containers, over real brokers, with a person at them.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	daemon, registry, c := containerdtest.Start(t), containerdtest.NewRegistry(t), newCO(t)
@@ -219,7 +219,7 @@ func inputs(t *testing.T, c *co) {
 	v.ends(t, fleet.SessionExited, 0, "")
 }
 
-// leave has somebody leave, and a CO that stops: the program ends with that.
+// leave has the person leave, and a CO that stops: the program ends with that.
 func leave(t *testing.T, c *co) {
 	v := c.visit(t.Context(), program("hang"))
 	testpart.Eventually(t, "the program runs", func() bool { return v.of(command.Began) != "" })
@@ -234,7 +234,8 @@ func leave(t *testing.T, c *co) {
 	c.ends(v.id, "n1", command.Done, "")
 }
 
-// forged has somebody between the CO and the node type: what the CO did not sign for the session is left out.
+// forged has an attacker between the CO and the node send input: what the CO did not sign for the session is
+// left out.
 func forged(t *testing.T, c *co) {
 	r := program("copy")
 	r.Input = true
@@ -273,7 +274,7 @@ func notThere(t *testing.T, c *co) {
 	v.ends(t, fleet.SessionRefused, 0, "it has main/web")
 }
 
-// cuts has the link between the site and the CO fail for a few seconds: nothing of what is typed and shown is lost.
+// cuts has the link between the site and the CO fail for 14 s: nothing of what is typed and shown is lost.
 func cuts(t *testing.T, c *co) {
 	r := program("copy")
 	r.Input = true
@@ -284,6 +285,7 @@ func cuts(t *testing.T, c *co) {
 		case 10:
 			c.stop()
 		case 30:
+			time.Sleep(12 * time.Second)
 			c.stop = c.start()
 		}
 		line := fmt.Sprintf("line %d %s\n", i, strings.Repeat("x", 2000))

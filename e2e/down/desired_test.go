@@ -15,9 +15,9 @@ import (
 	"github.com/colonyfleet/colony/co/db"
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	cofleet "github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/co/registry/image"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/lo/desired"
@@ -56,7 +56,7 @@ func (f *fleet) call(method, path string, body, out any) {
 // importSample makes the sample application known.
 func (f *fleet) importSample() {
 	f.t.Helper()
-	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{"registry.colony": f.coHTTP}})
+	reg := ociclient.New(ociclient.Options{Hosts: map[string]string{"registry.colony": f.coHTTP}})
 	defer reg.Close()
 	if _, err := reg.PushImage(f.t.Context(), "registry.colony/samples/hello:1.0.0", image.Image{
 		Entrypoint: []string{"/app"}, Files: map[string]archive.File{"/app": {Mode: 0o755, Content: []byte("program")}},

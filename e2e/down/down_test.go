@@ -75,10 +75,7 @@ func (f *fleet) link(target string) *impair.Proxy {
 }
 
 func (f *fleet) logger(name string) *slog.Logger {
-	if os.Getenv("COLONY_TEST_LOG") == "" {
-		return slog.New(slog.DiscardHandler)
-	}
-	return slog.New(slog.NewTextHandler(f.t.Output(), nil)).With("tier", name)
+	return testpart.Logger(f.t).With("tier", name)
 }
 
 func (f *fleet) commit(files map[string][]byte) {

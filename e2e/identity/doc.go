@@ -1,3 +1,3 @@
-// Package identity plays machines that prove who they are: a CO, an LO and agents as they are
-// wired, with certificates that they get by the way that production uses. It has tests alone.
+// Package identity tests machines with certificates: a CO, an LO and agents as they are wired, with
+// certificates that they get as in production. It has tests alone.
 package identity

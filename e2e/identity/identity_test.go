@@ -360,7 +360,7 @@ func (f *fleet) certified(node, token string) *identity.Holder {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	h := identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil))
+	h := identity.NewHolder(identity.NewClock(time.Now, identity.Floor{}, nil))
 	got, err := enrol.Join(f.t.Context(), enrol.Machine{
 		Name: identity.OfNode("plant1", protocol.NodeID(node)), Server: identity.OfLO("plant1"), Addresses: []string{f.lo.EnrolAddr()}, Key: key, Clock: h.Clock(),
 	}, parsed)
@@ -411,7 +411,7 @@ func TestRestoredCO(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := enrol.Machine{Name: identity.OfLO("plant1"), Server: identity.OfCO(), Addresses: []string{f.co.EnrolAddr()}, Clock: identity.NewClock(time.Now, time.Time{}, nil)}
+	m := enrol.Machine{Name: identity.OfLO("plant1"), Server: identity.OfCO(), Addresses: []string{f.co.EnrolAddr()}, Clock: identity.NewClock(time.Now, identity.Floor{}, nil)}
 	h := identity.NewHolder(m.Clock)
 	c, err := files.Load(store.Machine)
 	if err != nil {

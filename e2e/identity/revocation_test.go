@@ -125,7 +125,7 @@ func TestStolenLO(t *testing.T) {
 		return err
 	})
 
-	// The thief starts what he has, and g1 finds nobody else.
+	// The thief starts what he has, and g1 finds no other.
 	stop()
 	stolen.Registerer, stolen.Identity.MQTT, stolen.Identity.Enrol = nil, "127.0.0.1:0", "127.0.0.1:0"
 	thief, err := lo.New(stolen)

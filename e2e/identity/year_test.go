@@ -21,8 +21,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	coidentity "github.com/colonyfleet/colony/co/identity"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
+	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/memnet"
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -37,7 +39,7 @@ type vault struct {
 	mu    sync.Mutex // protects what follows
 	keys  map[string]crypto.Signer
 	certs map[string]*identity.Credential
-	floor time.Time
+	floor identity.Floor
 }
 
 func newVault() *vault {
@@ -80,7 +82,7 @@ func (v *vault) SaveRefusal(*identity.Refusal) error { return nil }
 func (v *vault) Repair(string) []*statefile.Damage { return nil }
 
 func (v *vault) clock(now func() time.Time) *identity.Clock {
-	return identity.NewClock(now, v.floor, func(t time.Time) error { v.floor = t; return nil })
+	return identity.NewClock(now, v.floor, func(f identity.Floor) error { v.floor = f; return nil })
 }
 
 // A machine has a certificate, which its keeper renews.
@@ -98,7 +100,6 @@ type year struct {
 	t     *testing.T
 	net   *memnet.Network
 	begin time.Time
-	root  *identity.Authority
 	co    *identity.Holder
 	dir   string
 	token string // file with the token of the nodes
@@ -334,8 +335,8 @@ const (
 )
 
 // TestYear goes through a year: renewals, clocks that are wrong, a node that is revoked, and an LO that is
-// stolen and replaced, with another authority. Who belongs gets in each time, but while its clock is years
-// ahead; who does not, does not.
+// stolen and replaced, with another authority. Machines of the fleet get in each time, except while their
+// clock is years ahead; others do not.
 func TestYear(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -344,7 +345,7 @@ func TestYear(t *testing.T) {
 		y := &year{
 			t: t, net: memnet.New(1), begin: time.Now(), dir: dir, token: filepath.Join(dir, "token"), los: map[string]bool{}, known: map[protocol.NodeID][]byte{},
 		}
-		y.startCO(ctx)
+		y.startCO(ctx, time.Now)
 		stopLO := y.startLO(ctx, "lo1", time.Now)
 		time.Sleep(time.Minute)
 		former := y.lo
@@ -381,11 +382,11 @@ func TestYear(t *testing.T) {
 		y.revoke(stolen, identity.KeyName(authority.Certificate()))
 		y.dir = filepath.Join(dir, "second")
 		defer y.startLO(ctx, "lo1", time.Now)()
-		thief := identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil))
+		thief := identity.NewHolder(identity.NewClock(time.Now, identity.Floor{}, nil))
 		thief.Set(former.holder.Credential())
 		y.serve(ctx, "thief", thief)
 		time.Sleep(day)
-		mole := &machine{name: identity.OfNode("plant1", "mole"), vault: newVault(), holder: identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil)), stop: func() {}}
+		mole := &machine{name: identity.OfNode("plant1", "mole"), vault: newVault(), holder: identity.NewHolder(identity.NewClock(time.Now, identity.Floor{}, nil)), stop: func() {}}
 		key, err := mole.vault.Key("machine")
 		if err != nil {
 			t.Fatal(err)
@@ -412,44 +413,43 @@ func TestYear(t *testing.T) {
 	})
 }
 
-// startCO makes the root, and starts the CO, whose certificate is always right.
-func (y *year) startCO(ctx context.Context) {
-	key, err := identity.NewKey()
+// startCO makes the root, and starts the CO, whose clock is now.
+func (y *year) startCO(ctx context.Context, now func() time.Time) {
+	files, err := store.Open(nil, filepath.Join(y.dir, "co"))
 	if err != nil {
 		y.t.Fatal(err)
 	}
-	if y.root, err = identity.NewRoot(key, y.begin); err != nil {
+	root, _, err := files.InitRoot(y.begin)
+	if err != nil {
 		y.t.Fatal(err)
 	}
-	if err := os.WriteFile(y.token, []byte(identity.NewToken(y.root.Root()).String()), 0o600); err != nil {
+	if err := os.WriteFile(y.token, []byte(identity.NewToken(root.Root()).String()), 0o600); err != nil {
 		y.t.Fatal(err)
 	}
-	y.co = identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil))
-	certify := func() {
-		key, err := identity.NewKey()
-		var chain []*x509.Certificate
-		if err == nil {
-			chain, err = y.root.Issue(identity.OfCO(), key.Public(), time.Now())
-		}
-		if err != nil {
-			y.t.Error(err)
-			return
-		}
-		y.co.Set(&identity.Credential{Key: key, Chain: chain, Root: y.root.Root()})
+	m, err := coidentity.Open(coidentity.Options{Record: coRecord{y: y}, Store: files, Now: now, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		y.t.Fatal(err)
 	}
-	certify()
-	go func() {
-		for tick := time.NewTicker(20 * day); ctx.Err() == nil; {
-			select {
-			case <-tick.C:
-				certify()
-			case <-ctx.Done():
-				tick.Stop()
-			}
-		}
-	}()
+	y.co = m.Holder()
+	go m.Run(ctx, coidentity.Links{Recheck: func() {}})
 	y.serve(ctx, "co", y.co)
-	y.enrols(ctx, "co", enrol.ServerOptions{Holder: y.co, Registrar: admission{y}, Tier: identity.LO, Authority: func() (*identity.Authority, error) { return y.root, nil }})
+	y.enrols(ctx, "co", enrol.ServerOptions{Holder: y.co, Registrar: admission{y}, Tier: identity.LO, Authority: m.Authority})
+}
+
+// A coRecord has the revoked keys of a year, and no tokens.
+type coRecord struct {
+	coidentity.Record
+	y *year
+}
+
+func (coRecord) NodeTokens(context.Context) (map[protocol.SiteID]protocol.SiteTokens, error) {
+	return map[protocol.SiteID]protocol.SiteTokens{}, nil
+}
+
+func (r coRecord) Revocations(context.Context) ([]protocol.Revocations, []string, error) {
+	r.y.mu.Lock()
+	defer r.y.mu.Unlock()
+	return nil, r.y.revoked, nil
 }
 
 // live is the year of a node.

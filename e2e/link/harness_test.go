@@ -107,11 +107,12 @@ func (r *rig) startCO() {
 }
 
 // desire makes deployments what the LO wants on all of its nodes, before its
-// start and after the CO's: by a generation above all that this CO tells it. The LO
+// start and after the CO's: by an epoch so far above the CO's that the CO goes on above it only where a person
+// accepts that. The LO
 // leaves it to the nodes to get over a failure.
 func (r *rig) desire(names ...protocol.DeploymentName) {
 	r.t.Helper()
-	want := protocol.SiteDesired{V: protocol.Version, Site: site, Position: protocol.Position{Epoch: 1, Generation: 1 << 40}}
+	want := protocol.SiteDesired{V: protocol.Version, Site: site, Position: protocol.Position{Epoch: 2 * protocol.MaxEpochJump, Generation: 1 << 40}}
 	for _, name := range names {
 		spec := protocol.Marshal(&protocol.DeploymentSpec{
 			V: protocol.Version, ID: string(name), Deployment: name, App: string(name), AppVersion: "1.0.0",
@@ -216,6 +217,7 @@ type process struct {
 
 // newProcess returns a process of a role, which does not run yet. Its files are in dir, by name.
 func newProcess(t testing.TB, name, role, program, dir string) *process {
+	t.Cleanup(func() { testproc.CheckLog(t, filepath.Join(dir, name+".log")) })
 	return &process{
 		Process: testproc.New(t, name, filepath.Join(dir, name+".log")), t: t,
 		args: []string{program, role}, config: filepath.Join(dir, name+".yaml"),

@@ -1,8 +1,6 @@
-// Package link holds what must be true of the way from a site's nodes to the
-// CO's database, played with a real CO, a real LO and a real PostgreSQL by
-// simulated nodes: over a link that is narrow, slow and lossy, over one that is
-// idle, and while both ends are killed again and again.
+// Package link tests the way from a site's nodes to the CO's database, with a real CO, a real LO, a
+// real PostgreSQL and simulated nodes. It uses a link that is narrow, slow and lossy, and an idle
+// one, and kills both ends repeatedly.
 //
-// Each test has a short form, which `make test` runs, and a long one, behind a
-// flag of its own.
+// Each test has a short form, which `make test` runs, and a long one, behind a flag of its own.
 package link

@@ -116,7 +116,7 @@ func start(t *testing.T, life time.Duration, secure bool) *world {
 	return w
 }
 
-// secure has the CO serve TLS, and whoever asks trust it and the provider.
+// secure has the CO serve TLS, and the clients trust it and the provider.
 func (w *world) secure(dir string, o *co.AccessOptions) {
 	o.Certificate, o.Key, w.ca = filepath.Join(dir, "api.pem"), filepath.Join(dir, "api.key"), filepath.Join(dir, "ca.pem")
 	roots := tlstest.Write(w.t, o.Certificate, o.Key, time.Now().Add(time.Hour))

@@ -50,7 +50,6 @@ func of(keys ...string) []string {
 	return keys
 }
 
-// freePort returns a port that nobody has at the moment.
 // outside returns an address of this machine that is not a loopback.
 func outside(t *testing.T) string {
 	t.Helper()

@@ -22,11 +22,12 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/compiler"
-	ociregistry "github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/co/registry/ociclient"
 	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/en/plan/trust"
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/internal/containerdtest"
@@ -46,7 +47,7 @@ type node struct {
 	runner *agent.Runner
 	store  *state.Store
 	images map[string]string // by the name in compose.yaml, the pinned reference
-	client *ociregistry.Client
+	client *ociclient.Client
 	opts   engines.Options
 	stop   func(t *testing.T)
 
@@ -73,7 +74,7 @@ func newNode(t *testing.T, pool string) *node {
 	n.images["broken"] = registry.Add(t, "broken", containerdtest.Image{Program: program, Cmd: []string{"exit", "1", "broken"}, Volumes: []string{"/data"}, Files: files})
 	n.images["checked"] = registry.Add(t, "checked", containerdtest.Image{Program: program, Cmd: []string{"wait"}, Health: []string{"/toolbox", "append", "/count"}, Files: files})
 	n.images["sick"] = registry.Add(t, "sick", containerdtest.Image{Program: program, Cmd: []string{"wait"}, Health: []string{"/toolbox", "cat", "/none"}, Files: files})
-	n.client = ociregistry.NewClient(ociregistry.ClientOptions{Timeout: patience})
+	n.client = ociclient.New(ociclient.Options{Timeout: patience})
 	t.Cleanup(n.client.Close)
 	n.opts = engines.Default()
 	n.opts.Address, n.opts.StateDir, n.opts.Pool = n.daemon.Socket, filepath.Join(n.daemon.Dir, "e"), pool
@@ -126,11 +127,15 @@ func (n *node) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	check, err := trust.New(trust.Node{Node: "node"}, nil, held.Trust)
+	if err != nil {
+		t.Fatal(err)
+	}
 	limits := plan.DefaultLimits()
 	limits.RestartBase = 100 * time.Millisecond
 	r, err := agent.New(agent.Options{
-		Node: "node", Engine: e, Host: e, Store: store, Uplink: n, Probe: probe.New(e).Probe, Logger: log, Limits: limits,
-		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter, Volumes: held.Volumes,
+		Node: "node", Engine: e, Host: e, Store: store, Uplink: n, Probe: probe.New(e, nil).Probe, Logger: log, Limits: limits,
+		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter, Volumes: held.Volumes, Check: check,
 	})
 	if err != nil {
 		t.Fatal(err)

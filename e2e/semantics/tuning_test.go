@@ -1,6 +1,6 @@
 package semantics
 
-// tuningScenarios show keys that say how the kernel treats a container, and who owns its files.
+// tuningScenarios show keys that say how the kernel treats a container, and the owner of its files.
 func tuningScenarios() []scenario {
 	secret := func(lines ...string) string { return a(lines...) + "secrets: {f: {file: ./f.txt}}\n" }
 	config := func(lines ...string) string { return a(lines...) + "configs: {f: {file: ./f.txt}}\n" }

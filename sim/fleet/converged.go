@@ -87,8 +87,8 @@ func (f *fleet) nodeProblems(n *node, want *protocol.SiteDesired, placed placeme
 // containerProblems says which containers run that should not, and the reverse.
 func (n *node) containerProblems(specs map[protocol.DeploymentName][]byte) (out []string) {
 	want := map[engine.ID]protocol.Digest{}
-	for name, encoded := range specs {
-		spec, err := plan.Decode(encoded)
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		spec, err := plan.Decode(specs[name])
 		if err != nil {
 			return []string{fmt.Sprintf("%s: the spec of %s: %v", n.name, name, err)}
 		}

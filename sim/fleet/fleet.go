@@ -75,7 +75,7 @@ func (f *fleet) addSite(id protocol.SiteID) {
 		n := newNode(f.world, s, protocol.NodeID(fmt.Sprintf("node-%02d", i+1)))
 		n.labels = map[string]string{"zone": string(rune('a' + i%2))}
 		n.clock.drift = driftOf(rng)
-		if rng.IntN(3) == 0 { // no battery: it begins long ago, until somebody sets it
+		if rng.IntN(3) == 0 { // no battery: it begins long ago, until the clock is set
 			n.clock.offset = -45 * 365 * 24 * time.Hour
 		}
 		n.link = newLink(f.world, n.name, n, door{s, n})

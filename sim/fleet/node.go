@@ -115,7 +115,7 @@ func (n *node) wipe() {
 
 func (n *node) running() bool { return n.alive }
 
-// up reports to the LO who is there, and then what it was not sent yet.
+// up reports the node to the LO, and then what was not sent yet.
 func (n *node) up(session string) {
 	n.session, n.sending, n.whole = session, false, true
 	p := protocol.Presence{V: protocol.Version, Online: true, Agent: n.agent, Boot: fmt.Sprint(n.boot), Version: "sim", Session: session}
@@ -147,7 +147,7 @@ func (n *node) accept(payload []byte) {
 	n.w.logf(n.name, "desired state %s, %d assignments", d.Position, len(d.Assignments))
 	for _, r := range d.Removals {
 		if !r.Site.IsZero() && !n.w.co.asked(n.site.id, r) {
-			n.w.logf(n.name, "FAULT %s is to be removed at %s, and nobody asked for it", r.Deployment, r.Site)
+			n.w.logf(n.name, "FAULT %s is to be removed at %s, and its removal was not requested", r.Deployment, r.Site)
 		}
 	}
 	n.desired = &d
@@ -185,7 +185,8 @@ func (n *node) sweep(removed protocol.DeploymentName) {
 		return
 	}
 	var o engine.SweepOptions
-	for name, rec := range n.records {
+	for _, name := range slices.Sorted(maps.Keys(n.records)) {
+		rec := n.records[name]
 		if name == removed || rec.State == lifecycle.Deleted {
 			o.Removed = append(o.Removed, name)
 		} else {

@@ -321,7 +321,7 @@ func (s *site) reconcileNode(n *node, placed placement.Placement) time.Time {
 	}
 	rec := s.records[n.id].Clone()
 	out := reconciler.Step(rec, reconciler.Input{
-		Now: s.clock.wall(), Desired: here, Removals: removals, Moved: moved, LostAfter: nodeLostAfter, Jitter: s.jitter,
+		Now: s.clock.wall(), Desired: here, Removals: removals, Moved: moved, Follows: s.heard.follows[n.id], LostAfter: nodeLostAfter, Jitter: s.jitter,
 		Specs: func(d protocol.Digest) (reconciler.Spec, bool) { spec, ok := s.specs[d]; return spec, ok },
 	})
 	for _, err := range out.Faults {

@@ -205,7 +205,7 @@ func (e *end) desire(generation uint64, image string) protocol.Digest {
 	return digest
 }
 
-// reach waits until every node has a version in a state, and somebody is done with it.
+// reach waits until every node has a version in a state, and one of them is done with it.
 func (e *end) reach(state lifecycle.State, digest, refused protocol.Digest) {
 	e.t.Helper()
 	deadline := time.Now().Add(time.Hour) // of virtual time

@@ -68,7 +68,7 @@ func (w *world) run(until time.Duration) {
 	w.now = until
 }
 
-// logf writes one line of the trace: when, who, what.
+// logf writes one line of the trace: time, actor, action.
 func (w *world) logf(who, format string, args ...any) {
 	fmt.Fprintf(&w.trace, "%s %s ", w.now, who)
 	fmt.Fprintf(&w.trace, format, args...)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -79,12 +78,16 @@ func (p *Process) awaitReady(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		err := p.Ready(ctx)
+		select {
+		case <-p.ended: // even if it seems ready: then another program answered
+			return fmt.Errorf("it ended: %s", p.Cmd.ProcessState)
+		default:
+		}
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("it ended: %s", p.Cmd.ProcessState)
 		case <-ctx.Done():
 			return errors.Join(err, context.Cause(ctx))
 		case <-tick.C:
@@ -168,20 +171,6 @@ func Listens(addr string) func(context.Context) error {
 		}
 		return conn.Close()
 	}
-}
-
-// FreeAddr returns an address on which nobody listens at the moment. It is below the
-// ports that Linux gives to outgoing connections, one of which might else have it by
-// the time a killed process starts again.
-func FreeAddr() (string, error) {
-	var l net.Listener
-	err := errors.New("no port tried")
-	for range 50 {
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000))); err == nil {
-			return l.Addr().String(), l.Close()
-		}
-	}
-	return "", fmt.Errorf("find a free port: %w", err)
 }
 
 // Tail returns the last lines of a file.

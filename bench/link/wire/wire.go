@@ -15,9 +15,9 @@ import (
 // The control packets that they need. [MQTT 5, 2.1.2]
 const (
 	packetConnack    = 2
-	PacketPublish    = 3
-	PacketPuback     = 4
-	PacketDisconnect = 14
+	PacketPublish    = 3  // it delivers a message
+	PacketPuback     = 4  // it acknowledges a PUBLISH of QoS 1
+	PacketDisconnect = 14 // it ends a connection, with a reason
 )
 
 // KeepAlive is that of every connection to either end, in seconds, and of the
@@ -31,7 +31,7 @@ const DialTimeout = 5 * time.Second
 type Conn struct {
 	net.Conn
 	R *bufio.Reader // of what the other end sends
-	W *bufio.Writer // of what is sent; flushed by who writes
+	W *bufio.Writer // of what is sent; flushed by the writer
 	// Window is the broker's Receive Maximum (section 3.2.2.3.3).
 	Window int
 }
@@ -177,7 +177,7 @@ func (c *Conn) Subscribe(filter string) error {
 // A Delivery is a PUBLISH of QoS 1 as it arrived.
 type Delivery struct {
 	ID      uint16
-	Payload []byte
+	Payload []byte // content of the message
 }
 
 // ParsePublish reads the body of a PUBLISH.

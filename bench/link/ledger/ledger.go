@@ -1,4 +1,6 @@
-package main
+// Package ledger checks what a link delivers: it knows every message that was acknowledged
+// to its publisher, and counts what arrived, late, twice, out of order, or never.
+package ledger
 
 import (
 	"fmt"
@@ -8,9 +10,9 @@ import (
 	"time"
 )
 
-// A ledger knows every message that was acknowledged to its publisher, and what
+// A Ledger knows every message that was acknowledged to its publisher, and what
 // arrived. Its methods may be called concurrently.
-type ledger struct {
+type Ledger struct {
 	mu   sync.Mutex
 	keys map[int]*account
 
@@ -28,9 +30,10 @@ type account struct {
 	newest            uint32 // the highest number that arrived
 }
 
-func newLedger() *ledger { return &ledger{keys: map[int]*account{}} }
+// New returns an empty Ledger.
+func New() *Ledger { return &Ledger{keys: map[int]*account{}} }
 
-func (l *ledger) account(key int) *account {
+func (l *Ledger) account(key int) *account {
 	a := l.keys[key]
 	if a == nil {
 		a = &account{accepted: map[uint32]bool{}, arrived: map[uint32]bool{}}
@@ -39,17 +42,17 @@ func (l *ledger) account(key int) *account {
 	return a
 }
 
-// accept notes that a message was acknowledged to its publisher.
-func (l *ledger) accept(key int, seq uint32) {
+// Accept notes that a message was acknowledged to its publisher.
+func (l *Ledger) Accept(key int, seq uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.account(key).accepted[seq] = true
 	l.accepted++
 }
 
-// deliver notes that a message arrived. One that was published and never
+// Deliver notes that a message arrived. One that was published and never
 // acknowledged may arrive too; it counts where it is doubled or out of order.
-func (l *ledger) deliver(key int, seq uint32) {
+func (l *Ledger) Deliver(key int, seq uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.account(key)
@@ -65,8 +68,8 @@ func (l *ledger) deliver(key int, seq uint32) {
 	l.delivered++
 }
 
-// reached notes how far the consumer is, in messages. Only the differences count.
-func (l *ledger) reached(n uint64) {
+// Reached notes how far the consumer is, in messages. Only the differences count.
+func (l *Ledger) Reached(n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last, l.at = time.Now(), n
@@ -75,9 +78,9 @@ func (l *ledger) reached(n uint64) {
 	}
 }
 
-// pace returns how long after the mark the first and the last message came, and
+// Pace returns how long after the mark the first and the last message came, and
 // how many came per second between them; zero where there are none.
-func (l *ledger) pace() (first, last time.Duration, rate float64) {
+func (l *Ledger) Pace() (first, last time.Duration, rate float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.first.IsZero() {
@@ -89,8 +92,8 @@ func (l *ledger) pace() (first, last time.Duration, rate float64) {
 	return l.first.Sub(l.marked), l.last.Sub(l.marked), rate
 }
 
-// quiet returns how long nothing has arrived, since the mark at the most.
-func (l *ledger) quiet(now time.Time) time.Duration {
+// Quiet returns how long nothing has arrived, since the mark at the most.
+func (l *Ledger) Quiet(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	since := l.marked
@@ -100,15 +103,15 @@ func (l *ledger) quiet(now time.Time) time.Duration {
 	return now.Sub(since)
 }
 
-// mark says that the link is back, or the end that was killed starts.
-func (l *ledger) mark() {
+// Mark says that the link is back, or the end that was killed starts.
+func (l *Ledger) Mark() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.marked, l.first = time.Now(), time.Time{}
 }
 
-// missing returns how many acknowledged messages have not arrived.
-func (l *ledger) missing() int {
+// Missing returns how many acknowledged messages have not arrived.
+func (l *Ledger) Missing() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
@@ -122,8 +125,8 @@ func (l *ledger) missing() int {
 	return n
 }
 
-// absent names the acknowledged messages that have not arrived, by publisher and number.
-func (l *ledger) absent() (names []string) {
+// Absent names the acknowledged messages that have not arrived, by publisher and number.
+func (l *Ledger) Absent() (names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(l.keys)) {
@@ -137,9 +140,9 @@ func (l *ledger) absent() (names []string) {
 	return names
 }
 
-// overtaken returns how many acknowledged messages have not arrived although a
+// Overtaken returns how many acknowledged messages have not arrived although a
 // later one of the same key has: what may have been superseded.
-func (l *ledger) overtaken() int {
+func (l *Ledger) Overtaken() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
@@ -154,9 +157,16 @@ func (l *ledger) overtaken() int {
 	return n
 }
 
-// counts returns how many different messages were acknowledged, and arrived.
-func (l *ledger) counts() (accepted, delivered int) {
+// Counts returns how many different messages were acknowledged, and arrived.
+func (l *Ledger) Counts() (accepted, delivered int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.accepted, l.delivered
+}
+
+// Faults returns how many messages arrived twice, and out of order.
+func (l *Ledger) Faults() (doubled, disordered int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.doubled, l.disordered
 }
