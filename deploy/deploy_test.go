@@ -65,7 +65,7 @@ func TestAlerts(t *testing.T) {
 	t.Parallel()
 	promtool(t, "prometheus", "check", "rules", "alerts.yml")
 	promtool(t, "prometheus", "check", "config", "prometheus.yml")
-	file, names := alerts(t)
+	_, names := alerts(t)
 	cases, err := os.ReadFile("prometheus/alerts_test.yml")
 	if err != nil {
 		t.Fatal(err)
@@ -77,23 +77,7 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
-	// promtool compares annotations to the letter: the cases are about when an alert fires, and not about its words.
-	for _, g := range file.Groups {
-		for _, r := range g.Rules {
-			delete(r, "annotations")
-		}
-	}
-	bare, err := yaml.Marshal(map[string]any{"groups": file.Groups})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for name, b := range map[string][]byte{"alerts.yml": bare, "alerts_test.yml": cases} {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	promtool(t, dir, "test", "rules", "alerts_test.yml")
+	promtool(t, "prometheus", "test", "rules", "alerts_test.yml")
 }
 
 // TestRunbooks wants a section for each alert, and each alert to lead to it.
@@ -167,12 +151,68 @@ func TestDashboards(t *testing.T) {
 	promtool(t, dir, "check", "rules", "panels.yml")
 }
 
+// TestSiteIsChosen plays each expression of the dashboards of one site where only another site is scraped, at the CO and at its own LO and agent: it must
+// show nothing. Where the site itself is scraped it must show something.
+func TestSiteIsChosen(t *testing.T) {
+	t.Parallel()
+	var groups []any
+	for name, d := range grafana.Dashboards() {
+		if !d.Site {
+			continue
+		}
+		for i, p := range d.Panels {
+			for n, q := range p.Queries {
+				expr := strings.ReplaceAll(q.Expr, "$site", "plant")
+				for _, scraped := range []string{"plant", "other"} {
+					groups = append(groups, map[string]any{
+						"name": fmt.Sprintf("%s, panel %d (%s), query %d, site %s", name, i, p.Title, n, scraped), "interval": "1m", "input_series": series(expr, scraped),
+						"promql_expr_test": []any{map[string]any{"expr": "count(" + expr + ") > bool 0", "eval_time": "10m", "exp_samples": found(scraped == "plant")}},
+					})
+				}
+			}
+		}
+	}
+	if len(groups) < 20 {
+		t.Fatalf("%d tests of dashboards of a site", len(groups))
+	}
+	b, err := yaml.Marshal(map[string]any{"tests": groups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "site.yml"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, dir, "test", "rules", "site.yml")
+}
+
+// series are values of each metric that an expression names, as they are scraped of one site: those of its LO and its agents have no label site, but for
+// colony_lo_info and colony_en_info.
+func series(expr, site string) (all []any) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(metric.FindAllString(expr, -1)))) {
+		labels := []string{`broker="lo"`, `instance="` + site + `:8081"`, `job="colony-lo"`, `le="+Inf"`, `outcome="create_failed"`, `result="unhealthy"`, `state="x"`, `stream="events"`}
+		if strings.HasPrefix(name, "colony_co_") || strings.HasSuffix(name, "_info") {
+			labels = append(labels, `node="n1"`, `site="`+site+`"`)
+		}
+		all = append(all, map[string]string{"series": name + "{" + strings.Join(labels, ", ") + "}", "values": "1+1x20"})
+	}
+	return all
+}
+
+// found is what promtool wants of a count above 0; it has no sample where there is nothing to count.
+func found(some bool) []map[string]any {
+	if !some {
+		return []map[string]any{}
+	}
+	return []map[string]any{{"labels": "{}", "value": 1}}
+}
+
 // metric finds the names of metrics.
 var metric = regexp.MustCompile(`\bcolony_(co|lo|en|broker)_[a-z0-9_]+\b`)
 
-// TestMetricsExist wants each metric that an alert or a panel asks for to be one that the code sends: a panel without data says nothing is wrong.
-func TestMetricsExist(t *testing.T) {
-	t.Parallel()
+// sentMetrics are the names of the metrics that the code sends.
+func sentMetrics(t *testing.T) map[string]bool {
+	t.Helper()
 	sent := map[string]bool{}
 	for _, dir := range []string{"../broker", "../co", "../lo", "../en"} {
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -192,6 +232,37 @@ func TestMetricsExist(t *testing.T) {
 	if len(sent) < 80 {
 		t.Fatalf("%d metrics found in the code: the test does not read it", len(sent))
 	}
+	return sent
+}
+
+// TestPageHasAllMetrics wants each metric that the code sends in docs/metrics.md, and no other. The tests of the tiers hold what it says of each
+// to what they have registered.
+func TestPageHasAllMetrics(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(colony_[a-z0-9_]+)`").FindAllSubmatch(page, -1) {
+		listed[string(row[1])] = true
+	}
+	sent := sentMetrics(t)
+	for _, name := range slices.Sorted(maps.Keys(sent)) {
+		if !listed[name] {
+			t.Errorf("docs/metrics.md lacks %s: have a tier of the test TestPageOfMetrics register it", name)
+		}
+		delete(listed, name)
+	}
+	for name := range listed {
+		t.Errorf("docs/metrics.md has %s, which no code sends", name)
+	}
+}
+
+// TestMetricsExist wants each metric that an alert or a panel asks for to be one that the code sends: a panel without data says nothing is wrong.
+func TestMetricsExist(t *testing.T) {
+	t.Parallel()
+	sent := sentMetrics(t)
 	var asked []string
 	file, _ := alerts(t)
 	for _, g := range file.Groups {
@@ -208,9 +279,17 @@ func TestMetricsExist(t *testing.T) {
 	}
 	for _, expr := range asked {
 		for _, name := range metric.FindAllString(expr, -1) {
-			if !sent[strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum")] {
+			if !sent[family(name)] {
 				t.Errorf("no code sends %s, which is asked for by %s", name, expr)
 			}
 		}
 	}
+}
+
+// family is the metric that a name belongs to: a histogram has several names.
+func family(name string) string {
+	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	return name
 }

@@ -28,7 +28,7 @@ type Dashboard struct {
 
 // Dashboards are all of them, by the names of their files.
 func Dashboards() map[string]Dashboard {
-	return map[string]Dashboard{"fleet.json": fleet, "site.json": site}
+	return map[string]Dashboard{"fleet.json": fleet, "site.json": site, "containers.json": containers}
 }
 
 var fleet = Dashboard{
@@ -59,8 +59,17 @@ var fleet = Dashboard{
 		{Title: "Time to commit a batch", Description: "From its arrival at the CO: the median, and the slowest of a hundred.", Type: "timeseries", Unit: "s", Width: 12, Height: 8, Queries: []Query{
 			{`histogram_quantile(0.5, sum by (le) (rate(colony_co_batch_seconds_bucket[5m])))`, "p50"}, {`histogram_quantile(0.99, sum by (le) (rate(colony_co_batch_seconds_bucket[5m])))`, "p99"},
 		}},
+		{Title: "Slowest requests", Description: "The slowest of a hundred, of the ten slowest routes.", Type: "timeseries", Unit: "s", Width: 12, Height: 8, Queries: []Query{{`topk(10, histogram_quantile(0.99, sum by (le, method, route) (rate(colony_co_http_request_seconds_bucket[5m]))))`, "{{method}} {{route}}"}}},
+		{Title: "Requests that failed", Description: "With a status of 5xx, or broken off in the middle, by route.", Type: "timeseries", Unit: "reqps", Width: 12, Height: 8, Queries: []Query{{`sum by (method, route, code) (rate(colony_co_http_request_seconds_count{code=~"5xx|cut"}[5m])) > 0`, "{{method}} {{route}} {{code}}"}}},
+		{Title: "Database", Description: "The slowest transaction of a hundred, by replica, and how long was waited for a connection in each second.", Type: "timeseries", Unit: "s", Width: 12, Height: 8, Queries: []Query{
+			{`histogram_quantile(0.99, sum by (le, instance) (rate(colony_co_db_transaction_seconds_bucket[5m])))`, "{{instance}} transactions"}, {`rate(colony_co_db_connection_wait_seconds_total[5m])`, "{{instance}} waits, {{pool}}"},
+		}},
+		{Title: "Git", Description: "The slowest call of a hundred, by command; ls-remote, fetch and push reach the remote.", Type: "timeseries", Unit: "s", Width: 12, Height: 8, Queries: []Query{{`histogram_quantile(0.99, sum by (le, command) (rate(colony_co_git_seconds_bucket[15m])))`, "{{command}}"}}},
 	},
 }
+
+// ofSite leaves of the values of LOs those of the chosen site: an LO says its site by colony_lo_info, of the same target.
+const ofSite = ` * on (job, instance) group_left () max by (job, instance) (colony_lo_info{site="$site"})`
 
 var site = Dashboard{
 	UID: "colony-site", Title: "Colony: site", Description: "How one site is, as the CO and its own LO say it.", Site: true,
@@ -71,10 +80,39 @@ var site = Dashboard{
 		{Title: "Events that are not at the CO", Description: "As the site said it last.", Type: "timeseries", Unit: "short", Width: 12, Height: 8, Queries: []Query{{`max(colony_co_site_backlog_events{site="$site"})`, "events"}}},
 		{Title: "Age of the oldest of them", Description: "0: there is none.", Type: "timeseries", Unit: "s", Width: 12, Height: 8, Queries: []Query{{`max(colony_co_site_backlog_seconds{site="$site"})`, "age"}}},
 		{Title: "Commands that have not ended", Description: "As the CO has it.", Type: "timeseries", Unit: "short", Width: 12, Height: 8, Queries: []Query{{`max(colony_co_site_commands_open{site="$site"})`, "commands"}}},
-		{Title: "Sent to the CO", Description: "Bytes of payload, of each LO that is scraped.", Type: "timeseries", Unit: "Bps", Width: 12, Height: 8, Queries: []Query{{`rate(colony_lo_uplink_sent_bytes_total[5m])`, "{{instance}} {{stream}}"}}},
-		{Title: "Journal of the LO", Description: "Of each LO that is scraped.", Type: "timeseries", Unit: "bytes", Width: 12, Height: 8, Queries: []Query{{`colony_lo_journal_bytes`, "{{instance}}"}}},
-		{Title: "Queues of machine data", Description: "Messages that the CO does not have, by rule.", Type: "timeseries", Unit: "short", Width: 12, Height: 8, Queries: []Query{{`colony_lo_data_queued`, "{{instance}} {{rule}}"}}},
-		{Title: "Clients of the site's broker", Description: "Nodes, workloads and devices that are connected.", Type: "timeseries", Unit: "short", Width: 12, Height: 8, Queries: []Query{{`colony_broker_clients_connected`, "{{instance}} {{broker}}"}}},
+		{Title: "Sent to the CO", Description: "Bytes of payload, by stream, where the LO is scraped.", Type: "timeseries", Unit: "Bps", Width: 12, Height: 8, Queries: []Query{{`rate(colony_lo_uplink_sent_bytes_total[5m])` + ofSite, "{{stream}}"}}},
+		{Title: "Journal of the LO", Description: "What the CO does not have yet, on the disk of the LO, where that is scraped.", Type: "timeseries", Unit: "bytes", Width: 12, Height: 8, Queries: []Query{{`colony_lo_journal_bytes` + ofSite, "journal"}}},
+		{Title: "Queues of machine data", Description: "Messages that the CO does not have, by rule.", Type: "timeseries", Unit: "short", Width: 12, Height: 8, Queries: []Query{{`colony_lo_data_queued` + ofSite, "{{rule}}"}}},
+		{Title: "Clients of the site's broker", Description: "Nodes, workloads and devices that are connected.", Type: "timeseries", Unit: "short", Width: 12, Height: 8, Queries: []Query{{`colony_broker_clients_connected{broker="lo"}` + ofSite, "clients"}}},
+		{Title: "Time until a node begins", Description: "From sending it an assignment, the last one of each node that is online.", Type: "timeseries", Unit: "s", Width: 12, Height: 8, Queries: []Query{{`colony_lo_node_last_response_seconds` + ofSite, "{{node}}"}}},
+		{Title: "Time to decide", Description: "The slowest of a hundred decisions of the LO.", Type: "timeseries", Unit: "s", Width: 12, Height: 8, Queries: []Query{{`histogram_quantile(0.99, sum by (le) (rate(colony_lo_reconcile_seconds_bucket[5m])` + ofSite + `))`, "p99"}}},
+		{Title: "Image cache", Description: "Requests of nodes: hit, it was there; miss, it came over the link; failed.", Type: "timeseries", Unit: "reqps", Width: 12, Height: 8, Queries: []Query{{`rate(colony_lo_cache_requests_total[5m])` + ofSite, "{{result}}"}}},
+		{Title: "Images over the link", Description: "Bytes that the cache had to fetch.", Type: "timeseries", Unit: "Bps", Width: 12, Height: 8, Queries: []Query{{`rate(colony_lo_cache_fetched_bytes_total[5m])` + ofSite, "fetched"}}},
+	},
+}
+
+// ofNodes leaves of the values of agents those of the chosen site, and adds the name of the node, as colony_en_info has it.
+const ofNodes = ` * on (job, instance) group_left (node) max by (job, instance, node) (colony_en_info{site="$site"})`
+
+var containers = Dashboard{
+	UID: "colony-containers", Title: "Colony: containers of a site", Description: "What the containers of a site use and how often they fail, where its agents are scraped (http in their configuration).", Site: true,
+	Panels: []Panel{
+		{Title: "Processors", Description: "Of each container; 1 is one processor.", Type: "timeseries", Unit: "short", Width: 12, Height: 9, Queries: []Query{{`rate(colony_en_container_cpu_seconds_total[5m])` + ofNodes, "{{node}} {{deployment}}/{{container}}"}}},
+		{Title: "Memory", Description: "Without file pages that were not used for a while.", Type: "timeseries", Unit: "bytes", Width: 12, Height: 9, Queries: []Query{{`colony_en_container_memory_bytes` + ofNodes, "{{node}} {{deployment}}/{{container}}"}}},
+		{Title: "Nearest to their limit of memory", Description: "The share that is used, of containers that have a limit.", Type: "timeseries", Unit: "percentunit", Width: 12, Height: 9, Queries: []Query{{`topk(10, colony_en_container_memory_bytes / (colony_en_container_memory_limit_bytes > 0)` + ofNodes + `)`, "{{node}} {{deployment}}/{{container}}"}}},
+		{Title: "Restarts in an hour", Description: "And ends because memory was used up.", Type: "timeseries", Unit: "short", Width: 12, Height: 9, Queries: []Query{
+			{`(increase(colony_en_container_restarts_total[1h]) > 0)` + ofNodes, "{{node}} {{deployment}}/{{container}}"}, {`(increase(colony_en_container_oom_kills_total[1h]) > 0)` + ofNodes, "{{node}} {{deployment}}/{{container}} out of memory"},
+		}},
+		{Title: "Network", Description: "What came, and what went.", Type: "timeseries", Unit: "Bps", Width: 12, Height: 9, Queries: []Query{
+			{`rate(colony_en_container_network_received_bytes_total[5m])` + ofNodes, "{{node}} {{deployment}}/{{container}} received"}, {`rate(colony_en_container_network_sent_bytes_total[5m])` + ofNodes, "{{node}} {{deployment}}/{{container}} sent"},
+		}},
+		{Title: "Disk", Description: "What was read from block devices, and written to them: flash wears.", Type: "timeseries", Unit: "Bps", Width: 12, Height: 9, Queries: []Query{
+			{`rate(colony_en_container_disk_read_bytes_total[5m])` + ofNodes, "{{node}} {{deployment}}/{{container}} read"}, {`rate(colony_en_container_disk_written_bytes_total[5m])` + ofNodes, "{{node}} {{deployment}}/{{container}} written"},
+		}},
+		{Title: "Pulls and starts that failed", Description: "By the code of the failure, in an hour.", Type: "timeseries", Unit: "short", Width: 12, Height: 9, Queries: []Query{
+			{`(increase(colony_en_pulls_total{outcome!~"ok|ended"}[1h]) > 0)` + ofNodes, "{{node}} pull {{outcome}}"}, {`(increase(colony_en_starts_total{outcome!~"ok|ended"}[1h]) > 0)` + ofNodes, "{{node}} start {{outcome}}"},
+		}},
+		{Title: "Probes that were not answered well", Description: "By node.", Type: "timeseries", Unit: "ops", Width: 12, Height: 9, Queries: []Query{{`rate(colony_en_probes_total{result!="healthy"}[5m])` + ofNodes, "{{node}} {{result}}"}}},
 	},
 }
 
