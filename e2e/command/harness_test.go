@@ -443,7 +443,7 @@ func (s *site) waitBorn(name protocol.NodeID) {
 		var r command.Result
 		testpart.Eventually(s.t, string(name)+" ends a command", func() bool {
 			r = s.co.last(id, name)
-			return r.State != ""
+			return r.State != "" && r.State.Ended()
 		})
 		s.co.publish(id, nil) // as a CO does that has the result: else an LO that loses its record would get all of them once more
 		return r.State == command.Done

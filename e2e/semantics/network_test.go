@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/internal/freeport"
-	"github.com/colonyfleet/colony/protocol"
 )
 
 // damageAttachments flips a bit in the records of the networks of the containers of a
@@ -104,7 +103,7 @@ func TestDamagedNetworkOfARunningContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() error { return bad.failed(protocol.StartFailed, "no") })
+	await(t, func() error { return ended("no")(bad) })
 	d = bad.update(t, "services:\n"+file(2))
 	await(t, func() error { return whole(d) })
 	if now, err := d.status("guest"); err != nil || !cmp.Equal(now, guest) {

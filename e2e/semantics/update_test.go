@@ -156,7 +156,7 @@ func TestDataOfAnImagesVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		if version%7 == 0 { // the LO would return to the version before
-			await(t, func() error { return next.failed("start_failed", "broken") })
+			await(t, func() error { return ended("broken")(next) })
 			next = next.update(t, file(version-1))
 		}
 		await(t, next.installed)
@@ -207,20 +207,19 @@ func TestFormerVersionAnswersBetweenAttempts(t *testing.T) {
 	sick := "healthcheck: {test: [CMD, /toolbox, cat, /none], interval: 200ms, retries: 1, start_period: 0s}"
 	for version, c := range []struct {
 		name string
-		code protocol.Code
-		text string
+		want check
 		file func(version int) string
 	}{
-		{"check", protocol.ProbeFailed, "", func(v int) string { return file(v, ports[0], "command: [serve, '80', second]", sick) }},
-		{"exit", protocol.StartFailed, "second", func(v int) string { return file(v, ports[0], "command: [exit, '1', second]") }},
-		{"taken port", protocol.StartFailed, "in use", func(v int) string { return file(v, ports[1], serves) }},
+		{"check", failing(protocol.ProbeFailed, ""), func(v int) string { return file(v, ports[0], "command: [serve, '80', second]", sick) }},
+		{"exit", ended("second"), func(v int) string { return file(v, ports[0], "command: [exit, '1', second]") }},
+		{"taken port", failing(protocol.StartFailed, "in use"), func(v int) string { return file(v, ports[1], serves) }},
 	} {
 		for attempt := range 2 {
 			next, err := n.deploy("app", c.file(version+2), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			await(t, func() error { return next.failed(c.code, c.text) })
+			await(t, func() error { return c.want(next) })
 			if m := next.report(); m.Running == "" || m.Running != protocol.DigestOf(protocol.Marshal(first.spec)) {
 				t.Errorf("%s, attempt %d: reported to run %q, want the first version", c.name, attempt, m.Running)
 			}
