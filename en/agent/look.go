@@ -53,12 +53,10 @@ func (r *Runner) firstLooked(observed []engine.Status) {
 	}
 	for _, name := range plan.Overtaken(r.list(), observed) {
 		r.log.Warn("the record says that a deployment was removed, and there are containers of a later one: they stay", "deployment_id", name)
-		if err := r.o.Store.RemoveRecord(name); err != nil {
+		if err := r.drop(name); err != nil {
 			r.log.Warn("record of a deployment that was removed not set aside, trying again", "deployment_id", name, "err", err)
 			return
 		}
-		delete(r.records, name)
-		delete(r.shown, name)
 		if w := r.workers[name]; w != nil {
 			w.interrupt()
 		}

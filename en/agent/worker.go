@@ -101,12 +101,20 @@ func (w *worker) advance() (rec plan.Record, known bool, err error) {
 // forget ends a record that has done its work, and with it the worker. The caller holds
 // r.mu.
 func (w *worker) forget() error {
-	if err := w.r.o.Store.RemoveRecord(w.name); err != nil {
+	if err := w.r.drop(w.name); err != nil {
 		return err
 	}
-	delete(w.r.records, w.name)
 	delete(w.r.workers, w.name)
-	delete(w.r.shown, w.name)
+	return nil
+}
+
+// drop removes a record, on disk first. The caller holds r.mu.
+func (r *Runner) drop(name protocol.DeploymentName) error {
+	if err := r.o.Store.RemoveRecord(name); err != nil {
+		return err
+	}
+	delete(r.records, name)
+	delete(r.shown, name)
 	return nil
 }
 
