@@ -204,7 +204,7 @@ func TestSitesThatAreOfflineHoldNobodyUp(t *testing.T) {
 
 func TestTimeOfflineIsNotWatched(t *testing.T) {
 	t.Parallel()
-	gone := func(n int, names ...protocol.SiteID) func(*Counts) {
+	offline := func(n int, names ...protocol.SiteID) func(*Counts) {
 		return func(c *Counts) { c.Offline, c.OfflineSites = n, names }
 	}
 	watched := func(plan Plan) *fleetSim {
@@ -216,25 +216,25 @@ func TestTimeOfflineIsNotWatched(t *testing.T) {
 		return s
 	}
 	s := watched(Plan{})
-	s.become(0, gone(1, "plant-1"))
+	s.become(0, offline(1, "plant-1"))
 	s.after(10*time.Minute).want(Running, 0, 0, "wave 1 of 2 is watched no longer while nothing is known of 1 site that ran the revision (plant-1): wait, or promote to begin the next one")
 	s.after(2*time.Hour).want(Running, 0, 0, "(plant-1)")
-	s.become(0, gone(2, "plant-1"))
+	s.become(0, offline(2, "plant-1"))
 	s.after(time.Hour).want(Running, 0, 0, "2 sites that ran the revision (plant-1, 1 more)")
-	s.become(0, gone(0))
+	s.become(0, offline(0))
 	s.after(time.Hour).want(Running, 0, 0, "watched until 2026-11-26T14:00:00Z")
 	s.after(49*time.Minute).want(Running, 0, 0, "watched")
 	s.after(time.Minute).want(Running, 1, 7, "")
 
 	s = watched(Plan{}) // a person goes on all the same
-	s.become(0, gone(3, "plant-1"))
+	s.become(0, offline(3, "plant-1"))
 	s.want(Running, 0, 0, "promote")
 	s.after(2*time.Hour).want(Running, 0, 0, "promote")
 	s.g.Promoted = 1
 	s.want(Running, 1, 7, "")
 
 	s = watched(Plan{MaxFailed: 2}) // as many as may fail, but not all
-	s.become(0, gone(2, "plant-1"))
+	s.become(0, offline(2, "plant-1"))
 	s.after(30*time.Minute).want(Running, 0, 0, "watched until 2026-11-26T10:00:00Z")
 	s.become(0, func(c *Counts) { c.Healthy, c.Failed = 2, 1 })
 	s.want(Running, 0, 0, "nothing is known of 2 sites")
@@ -243,20 +243,20 @@ func TestTimeOfflineIsNotWatched(t *testing.T) {
 	s.after(30*time.Minute).want(Running, 1, 7, "")
 
 	s = watched(Plan{MaxFailed: 3})
-	s.become(0, gone(3, "plant-1"))
+	s.become(0, offline(3, "plant-1"))
 	s.after(time.Hour-time.Second).want(Running, 0, 0, "nothing is known of 3 sites")
 
 	s = watched(Plan{Waves: []Wave{}}) // what was watched long enough stays so
 	s.after(time.Hour).want(Running, 0, 0, "promote to begin")
-	s.become(0, gone(3, "plant-1"))
+	s.become(0, offline(3, "plant-1"))
 	s.after(time.Hour).want(Running, 0, 0, "wave 1 of 2 works: promote to begin")
 
 	s = watched(Plan{}) // a gate without an answer lets no time count in which a site is offline
 	s.plan.Gates = []Gate{{Name: "load"}}
-	s.become(0, gone(1, "plant-1"))
+	s.become(0, offline(1, "plant-1"))
 	s.after(time.Minute).want(Running, 0, 0, "held by gate load")
 	s.plan.Gates = nil
-	s.become(0, gone(0))
+	s.become(0, offline(0))
 	s.after(time.Hour).want(Running, 0, 0, "watched until 2026-11-26T11:01:00Z")
 }
 

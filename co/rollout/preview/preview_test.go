@@ -45,7 +45,7 @@ func input(sites ...preview.Site) preview.Input {
 func TestEffects(t *testing.T) {
 	t.Parallel()
 	out := preview.Of(input(
-		preview.Site{ID: "gone", Wave: -1, Before: version("1.0.0", "7"), Facts: facts(1, node("gw-1", "7", "meter"), node("gw-2", "7"))},
+		preview.Site{ID: "left", Wave: -1, Before: version("1.0.0", "7"), Facts: facts(1, node("gw-1", "7", "meter"), node("gw-2", "7"))},
 		preview.Site{ID: "new", Wave: 0, After: version("1.1.0", "7"), Facts: facts(0, node("gw-1", "6"), node("gw-2", "7"))},
 		preview.Site{ID: "more", Wave: 1, Before: version("1.0.0", "7"), After: version("1.1.0", "7"), Exception: true, Facts: facts(1, node("gw-1", "6", "meter"), node("gw-2", "7", "meter"), node("gw-3", "7"))},
 		preview.Site{ID: "same", Wave: 1, Before: version("1.1.0", "7"), After: version("1.1.0", "7"), Facts: facts(1, node("gw-1", "7", "meter"))},
@@ -56,7 +56,7 @@ func TestEffects(t *testing.T) {
 		t.Errorf("sites: %v, want %v", out.Effects, want)
 	}
 	want := []rollout.OutlineSite{
-		{Site: "gone", Wave: -1, Effect: rollout.Remove, Online: true, From: "1.0.0", Nodes: []rollout.OutlineNode{{Node: "gw-1", Effect: rollout.Remove, From: "1.0.0"}}},
+		{Site: "left", Wave: -1, Effect: rollout.Remove, Online: true, From: "1.0.0", Nodes: []rollout.OutlineNode{{Node: "gw-1", Effect: rollout.Remove, From: "1.0.0"}}},
 		{Site: "new", Effect: rollout.Place, Online: true, To: "1.1.0", Nodes: []rollout.OutlineNode{
 			{Node: "gw-2", Effect: rollout.Place, To: "1.1.0"}, {Node: "gw-1", Effect: rollout.Reject, Why: `its label hall is "6"; wanted "7"`},
 		}},
