@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
@@ -14,6 +15,8 @@ import (
 type firstLook struct {
 	// strays are the containers without a record, as listed last.
 	strays []engine.Status
+	// forgotten are the deployments that were forgotten since the last list was asked for, which may have their containers yet.
+	forgotten map[protocol.DeploymentName]bool
 	// looked is closed after the first look, with the Runner's mutex held.
 	looked chan struct{}
 }
@@ -26,6 +29,34 @@ func (l *firstLook) seen() bool {
 	default:
 		return false
 	}
+}
+
+// listing notes that the containers are about to be listed.
+func (r *Runner) listing() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.forgotten)
+}
+
+// lookedAt takes a list of the containers. The caller holds r.mu.
+func (r *Runner) lookedAt(observed []engine.Status) {
+	r.firstLooked(observed)
+	unknown := slices.DeleteFunc(plan.Unknown(r.list(), observed), func(name protocol.DeploymentName) bool { return r.forgotten[name] })
+	r.strays = slices.DeleteFunc(slices.Clone(observed), func(s engine.Status) bool { return !slices.Contains(unknown, s.ID.Deployment) })
+	if slices.Equal(unknown, r.unknown) {
+		return
+	}
+	if len(unknown) > 0 {
+		r.log.Warn("containers of deployments that the agent has no record of: they stay", "deployments", unknown)
+	}
+	r.unknown = unknown
+	r.o.Changed()
+}
+
+// forgot notes that a deployment is forgotten, whose containers are none without a record: they are removed. The caller holds r.mu.
+func (r *Runner) forgot(name protocol.DeploymentName) {
+	r.forgotten[name] = true
+	r.strays = slices.DeleteFunc(r.strays, func(s engine.Status) bool { return s.ID.Deployment == name })
 }
 
 // wait waits for the first look, for as long as most, or for ever where that is 0.

@@ -34,6 +34,44 @@ func (n *node) setBack(dir string) {
 	}
 }
 
+// TestListOfBeforeARemoval has a list of the containers arrive after a deployment in it was removed and forgotten: it is not said to have
+// containers without a record, and where it is installed once more, nothing is known of how it did before.
+func TestListOfBeforeARemoval(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, memory.Options{})
+		n.start()
+		n.want(version("1", 1, web()))
+		n.eventually("app", lifecycle.Installed)
+		n.stop()
+		r := n.runner
+		list, err := n.engine.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.listing()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.records, "app")
+		r.forgot("app")
+		r.lookedAt(list)
+		if len(r.unknown)+len(r.strays) > 0 {
+			t.Errorf("containers of before: unknown are %q, without a record %v", r.unknown, r.strays)
+		}
+		r.mu.Unlock()
+		r.listing()
+		r.mu.Lock()
+		r.lookedAt(list)
+		if len(r.unknown) != 1 || len(r.strays) != 1 {
+			t.Errorf("listed since then: unknown are %q, without a record %v, want those of app", r.unknown, r.strays)
+		}
+		r.forgot("app")
+		if len(r.strays) > 0 {
+			t.Errorf("once they are removed there are %v without a record", r.strays)
+		}
+	})
+}
+
 // TestFilesOfBeforeRemoveNothing sets the files of the agent back to before a deployment was installed once more, while its LO, which was set
 // back as well, sends the removal of that time: containers and volumes are later than that, and stay.
 func TestFilesOfBeforeRemoveNothing(t *testing.T) {

@@ -184,7 +184,7 @@ func New(o Options) (*Runner, error) {
 		sweeping: make(chan struct{}, 1),
 		records:  map[protocol.DeploymentName]plan.Record{}, workers: map[protocol.DeploymentName]*worker{},
 		progress: map[protocol.DeploymentName]protocol.DeploymentStatus{}, shown: map[protocol.DeploymentName]protocol.DeploymentStatus{},
-		seq: o.Counter, reserved: o.Counter, desiredState: desiredState{firstLook: firstLook{looked: make(chan struct{})}},
+		seq: o.Counter, reserved: o.Counter, desiredState: desiredState{firstLook: firstLook{looked: make(chan struct{}), forgotten: map[protocol.DeploymentName]bool{}}},
 	}
 	r.volumes = volumes.New(volumes.Options{
 		Lock: &r.mu, State: func() (*protocol.NodeDesired, []plan.Record) { return r.volumesDesired(), r.list() },
@@ -327,6 +327,7 @@ func (r *Runner) reconcileLoop() {
 		case <-tick.C:
 		}
 		r.notifyAll()
+		r.listing()
 		observed, err := r.o.Engine.List(r.ctx)
 		if err != nil {
 			r.log.DebugContext(r.ctx, "containers not listed", "err", err)
@@ -350,16 +351,7 @@ func (r *Runner) reconcile(observed []engine.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if observed != nil {
-		r.firstLooked(observed)
-		unknown := plan.Unknown(r.list(), observed)
-		r.strays = slices.DeleteFunc(slices.Clone(observed), func(s engine.Status) bool { return !slices.Contains(unknown, s.ID.Deployment) })
-		if !slices.Equal(unknown, r.unknown) && len(unknown) > 0 {
-			r.log.Warn("containers of deployments that the agent has no record of: they stay", "deployments", unknown)
-		}
-		if !slices.Equal(unknown, r.unknown) {
-			r.unknown = unknown
-			r.o.Changed()
-		}
+		r.lookedAt(observed)
 	}
 	for _, a := range plan.Plan(r.obeyed, r.list(), observed) {
 		if a.Kind == plan.Sweep {

@@ -105,6 +105,7 @@ func (w *worker) forget() error {
 		return err
 	}
 	delete(w.r.workers, w.name)
+	w.r.forgot(w.name)
 	return nil
 }
 
