@@ -17,7 +17,8 @@ import (
 // deploymentView reads deployments by their keys ($1 and $2, in the order of the answer) from their
 // rows and counters. Each row is looked up by its key, so that the plan does not depend on
 // PostgreSQL's statistics. $3 is how many nodes of each are looked at for those that are offline, $4 the text unrecorded.
-const deploymentView = `select d.site, d.name, d.margo_id, d.app, d.app_version, d.profile, t.state, t.reported, t.shown, d.digest, d.commit,
+const deploymentView = `select d.site, d.name, d.margo_id, d.app, d.app_version, d.profile, t.state,
+	with_unrecorded(d.site, d.name, d.desired, t.reported), with_unrecorded(d.site, d.name, d.desired, t.shown), d.digest, d.commit,
 	case when d.tombstone then d.problem when d.set_back and d.held = '' then 'the CO was restored from a backup: the site keeps what it runs until the rollout reaches it'
 		when unrecorded.node is not null then 'node ' || unrecorded.node || ' ' || $4::text else coalesce(nullif(d.problem, ''), case when d.placement <> '' and d.generation > s.adopted then 'before the last change, which the site has not got yet: ' else '' end || d.placement) end as problem, d.created_at, greatest(d.updated_at, t.updated_at) as updated_at,
 	d.archived_at is not null as archived, t.running, d.replicas,
