@@ -77,18 +77,6 @@ func failing(code protocol.Code, text string) check {
 	return func(d *deployed) error { return d.failed(code, text) }
 }
 
-// ended wants the deployment to fail because its program has ended at once: while it was starting or, on a busy machine where
-// that takes longer than a start without a health check, just after.
-func ended(text string) check {
-	return func(d *deployed) error {
-		err := d.failed(protocol.StartFailed, text)
-		if err != nil && d.failed(protocol.CrashLoop, text) == nil {
-			return nil
-		}
-		return err
-	}
-}
-
 // health wants the agent to say this state of the container "a".
 func health(want string) check {
 	return func(d *deployed) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/internal/freeport"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // damageAttachments flips a bit in the records of the networks of the containers of a
@@ -99,11 +100,11 @@ func TestDamagedNetworkOfARunningContainer(t *testing.T) {
 	await(t, func() error { return whole(d) })
 
 	d.damageAttachments(t, "*")
-	bad, err := n.deploy("net", "services:\n"+file(2, "command: [exit, '1', no]"), nil)
+	bad, err := n.deploy("net", "services:\n"+file(2, "command: [exit, '1', no]", starting), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() error { return ended("no")(bad) })
+	await(t, func() error { return bad.failed(protocol.StartFailed, "no") })
 	d = bad.update(t, "services:\n"+file(2))
 	await(t, func() error { return whole(d) })
 	if now, err := d.status("guest"); err != nil || !cmp.Equal(now, guest) {

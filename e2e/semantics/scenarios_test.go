@@ -350,10 +350,11 @@ func networkScenarios(t *testing.T) []scenario {
 	}
 }
 
+// With starting a container is starting until it ends, however long it takes to.
+const starting = "healthcheck: {test: [CMD, /toolbox, cat, /none], interval: 1h}"
+
 func healthScenarios() []scenario {
 	bad, healthy := "test: [CMD, /toolbox, cat, /none]", "test: [CMD, /toolbox, append, /count]"
-	// With it a container is starting until it ends, however long it takes to.
-	const starting = "healthcheck: {test: [CMD, /toolbox, cat, /none], interval: 1h}"
 	running := func(s engine.Status) bool { return s.State == engine.Running }
 	check := func(lines ...string) string { return a("healthcheck: {" + strings.Join(lines, ", ") + "}") }
 	return []scenario{

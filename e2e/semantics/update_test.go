@@ -136,11 +136,12 @@ func TestDataOfAnImagesVolume(t *testing.T) {
 	const updates = 20
 	n := newNode(t, "10.99.0.0/16")
 	file := func(version int) string {
-		image := "volumes"
-		if version%7 == 0 {
-			image = "broken" // and does not come up
+		lines := []string{"image: volumes", "read_only: true", fmt.Sprintf("environment: {VERSION: '%d'}", version)}
+		if version%7 == 0 { // and does not come up
+			lines[0] = "image: broken"
+			lines = append(lines, starting)
 		}
-		return a("image: "+image, "read_only: true", fmt.Sprintf("environment: {VERSION: '%d'}", version))
+		return a(lines...)
 	}
 	d, err := n.deploy("data", file(1), nil)
 	if err != nil {
@@ -156,7 +157,7 @@ func TestDataOfAnImagesVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		if version%7 == 0 { // the LO would return to the version before
-			await(t, func() error { return ended("broken")(next) })
+			await(t, func() error { return next.failed(protocol.StartFailed, "broken") })
 			next = next.update(t, file(version-1))
 		}
 		await(t, next.installed)
@@ -207,19 +208,20 @@ func TestFormerVersionAnswersBetweenAttempts(t *testing.T) {
 	sick := "healthcheck: {test: [CMD, /toolbox, cat, /none], interval: 200ms, retries: 1, start_period: 0s}"
 	for version, c := range []struct {
 		name string
-		want check
+		code protocol.Code
+		text string
 		file func(version int) string
 	}{
-		{"check", failing(protocol.ProbeFailed, ""), func(v int) string { return file(v, ports[0], "command: [serve, '80', second]", sick) }},
-		{"exit", ended("second"), func(v int) string { return file(v, ports[0], "command: [exit, '1', second]") }},
-		{"taken port", failing(protocol.StartFailed, "in use"), func(v int) string { return file(v, ports[1], serves) }},
+		{"check", protocol.ProbeFailed, "", func(v int) string { return file(v, ports[0], "command: [serve, '80', second]", sick) }},
+		{"exit", protocol.StartFailed, "second", func(v int) string { return file(v, ports[0], "command: [exit, '1', second]", starting) }},
+		{"taken port", protocol.StartFailed, "in use", func(v int) string { return file(v, ports[1], serves) }},
 	} {
 		for attempt := range 2 {
 			next, err := n.deploy("app", c.file(version+2), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			await(t, func() error { return c.want(next) })
+			await(t, func() error { return next.failed(c.code, c.text) })
 			if m := next.report(); m.Running == "" || m.Running != protocol.DigestOf(protocol.Marshal(first.spec)) {
 				t.Errorf("%s, attempt %d: reported to run %q, want the first version", c.name, attempt, m.Running)
 			}
