@@ -19,13 +19,17 @@ import (
 
 func plan(env *command.Env) *cobra.Command {
 	var file string
-	var nodes bool
+	var nodes, markdown, check bool
 	cmd := &cobra.Command{
 		Use: "plan NAME -f FILE", Short: "Say what a fleet deployment would do at which sites and nodes, without doing it", Args: cobra.ExactArgs(1),
 		Long: `Say what a fleet deployment would do at which sites and nodes, without doing it: from which
 version to which, in which wave, what is removed, what would wait until a person confirms it
 (colony proposal), and where a site's own deployment stays. colony fleet set --plan carries it
 out if it still holds.
+
+For a pull request --markdown writes a comment of up to 50 sites, and --check ends with exit code
+6 where a person has to look: something would wait until one confirms it, a deployment of a
+site's own stays in the way, or the plan has a note, as of a target that means no site.
 
 ` + fileHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -37,19 +41,42 @@ out if it still holds.
 			if err != nil {
 				return err
 			}
-			if done, err := env.Machine(out); done {
-				return err
+			done, err := env.Machine(out)
+			switch {
+			case done:
+			case markdown:
+				printMarkdown(env, &out)
+			default:
+				if err = printOutline(env, &out, nodes); err == nil {
+					env.Printf("\ncarry it out: colony fleet set %s -f %s --plan %s", args[0], file, out.ID)
+				}
 			}
-			if err := printOutline(env, &out, nodes); err != nil {
-				return err
+			if err == nil && check {
+				return findings(&out)
 			}
-			env.Printf("\ncarry it out: colony fleet set %s -f %s --plan %s", args[0], file, out.ID)
-			return nil
+			return err
 		},
 	}
 	fileFlag(cmd, &file)
+	cmd.Flags().BoolVar(&markdown, "markdown", false, "write Markdown, as for a comment on a pull request")
+	cmd.Flags().BoolVar(&check, "check", false, "end with exit code 6 where a person has to look at the plan")
 	cmd.Flags().BoolVar(&nodes, "nodes", false, "list the nodes of each site, too")
 	return cmd
+}
+
+// findings returns what of a plan a person has to look at, as an error; nil: nothing.
+func findings(out *rollout.Outline) error {
+	var parts []string
+	for _, h := range out.Held {
+		parts = append(parts, fmt.Sprintf("a change would wait until a person confirms it, at %d sites", h.Sites))
+	}
+	if n := out.Effects[rollout.Conflict]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d sites have a deployment of their own under this name", n))
+	}
+	if parts = append(parts, out.Notes...); len(parts) == 0 {
+		return nil
+	}
+	return command.Fail(fmt.Errorf("the plan has what a person has to look at: %s", strings.Join(parts, "; ")))
 }
 
 func outline(ctx context.Context, env *command.Env, name string, c api.Content) (out rollout.Outline, err error) {
@@ -127,26 +154,14 @@ func printOutline(env *command.Env, out *rollout.Outline, nodes bool) error {
 	}
 	noteAll(env, out.Notes)
 	env.Printf("")
-	var rows [][]string
-	for i, w := range out.Waves {
-		of := w.Group
-		if of == "" {
-			of = strconv.Itoa(w.Percent) + "%"
-		}
-		approval := ""
-		if w.Approval {
-			approval = "wanted"
-		}
-		rows = append(rows, []string{strconv.Itoa(i + 1), of, strconv.Itoa(w.Sites), w.Bake, approval})
-	}
-	if err := env.Table("WAVE OF SITES BAKE APPROVAL", rows); err != nil {
+	if err := env.Table(waveHeader, waveRows(out)); err != nil {
 		return err
 	}
 	env.Printf("")
 	if err := printSites(env, out); err != nil || !nodes {
 		return err
 	}
-	rows = nil
+	var rows [][]string
 	for i := range out.Sites {
 		for _, n := range out.Sites[i].Nodes {
 			rows = append(rows, []string{string(out.Sites[i].Site), string(n.Node), string(n.Effect), n.From, n.To, n.Why})
@@ -171,21 +186,43 @@ func step(s rollout.OutlineStep) string {
 	return s.From + " to " + s.To
 }
 
-func printSites(env *command.Env, out *rollout.Outline) error {
-	var rows [][]string
-	for i := range out.Sites {
-		s := &out.Sites[i]
-		wave := ""
-		if s.Wave >= 0 {
-			wave = strconv.Itoa(s.Wave + 1)
+const waveHeader = "WAVE OF SITES BAKE APPROVAL"
+
+func waveRows(out *rollout.Outline) (rows [][]string) {
+	for i, w := range out.Waves {
+		of := w.Group
+		if of == "" {
+			of = strconv.Itoa(w.Percent) + "%"
 		}
-		nodes := map[rollout.Effect]int{}
-		for _, n := range s.Nodes {
-			nodes[n.Effect]++
+		approval := ""
+		if w.Approval {
+			approval = "wanted"
 		}
-		rows = append(rows, []string{string(s.Site), wave, string(s.Effect), s.From, s.To, effects(nodes), remark(s)})
+		rows = append(rows, []string{strconv.Itoa(i + 1), of, strconv.Itoa(w.Sites), w.Bake, approval})
 	}
-	if err := env.Table("SITE WAVE EFFECT FROM TO NODES REMARK", rows); err != nil {
+	return rows
+}
+
+const siteHeader = "SITE WAVE EFFECT FROM TO NODES REMARK"
+
+func siteRow(s *rollout.OutlineSite) []string {
+	wave := ""
+	if s.Wave >= 0 {
+		wave = strconv.Itoa(s.Wave + 1)
+	}
+	nodes := map[rollout.Effect]int{}
+	for _, n := range s.Nodes {
+		nodes[n.Effect]++
+	}
+	return []string{string(s.Site), wave, string(s.Effect), s.From, s.To, effects(nodes), remark(s)}
+}
+
+func printSites(env *command.Env, out *rollout.Outline) error {
+	rows := make([][]string, len(out.Sites))
+	for i := range out.Sites {
+		rows[i] = siteRow(&out.Sites[i])
+	}
+	if err := env.Table(siteHeader, rows); err != nil {
 		return err
 	}
 	if out.More > 0 {

@@ -3,6 +3,8 @@ package rollouts_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,12 +16,12 @@ import (
 	"github.com/colonyfleet/colony/cli/rollouts"
 	api "github.com/colonyfleet/colony/co/api/rollouts"
 	"github.com/colonyfleet/colony/co/rollout"
+	"github.com/colonyfleet/colony/protocol"
 )
 
-// fleet runs "colony fleet" with arguments at an API that has a plan, and returns what it shows, and what was asked for.
-func fleet(t *testing.T, format string, args ...string) (shown string, asked []string, err error) {
-	t.Helper()
-	outline := rollout.Outline{
+// planned is a plan with something of all kinds.
+func planned() rollout.Outline {
+	return rollout.Outline{
 		ID: "c1c1-e1e1", Commit: "c1c1c1c1c1c1c1", Fleet: "meter", LookedAt: 3, More: 2,
 		Effects: map[rollout.Effect]int{rollout.Update: 2, rollout.Remove: 1, rollout.Conflict: 1},
 		Nodes:   map[rollout.Effect]int{rollout.Update: 2, rollout.Reject: 1},
@@ -34,6 +36,16 @@ func fleet(t *testing.T, format string, args ...string) (shown string, asked []s
 			{Site: "plant-3", Wave: 1, Effect: rollout.Conflict},
 		},
 	}
+}
+
+// fleet runs "colony fleet" with arguments at an API that has a plan, and returns what it shows, and what was asked for.
+func fleet(t *testing.T, format string, args ...string) (shown string, asked []string, err error) {
+	t.Helper()
+	return fleetWith(t, planned(), format, args...)
+}
+
+func fleetWith(t *testing.T, outline rollout.Outline, format string, args ...string) (shown string, asked []string, err error) {
+	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.Method+" "+strings.TrimPrefix(r.URL.RequestURI(), "/api/v1"))
 		var answer any = api.FleetDeployment{Name: "meter", Commit: "c2"}
@@ -106,5 +118,62 @@ func TestSetWithAPlan(t *testing.T) {
 	}
 	if _, asked, err := fleet(t, "table", "set", "meter", "-f", file, "--plan", "c1c1-e1e1", "--dry-run"); err == nil || len(asked) > 0 {
 		t.Errorf("%v; asked for %q", err, asked)
+	}
+}
+
+// TestPlanInMarkdown writes a comment: what needs a look comes first, and nothing of a text ends a cell.
+func TestPlanInMarkdown(t *testing.T) {
+	t.Parallel()
+	o := planned()
+	o.Notes = []string{"a|b <c> @d"}
+	o.Sites = append(o.Sites, rollout.OutlineSite{Site: "plant-4", Wave: 1, Effect: rollout.Same})
+	for i := range 60 {
+		o.Sites = append(o.Sites, rollout.OutlineSite{Site: protocol.SiteID(fmt.Sprint("site-", i)), Wave: 1, Effect: rollout.Update, From: "1.0.0", To: "1.1.0"})
+	}
+	shown, _, err := fleetWith(t, o, "table", "plan", "meter", "-f", fleetFile(t), "--markdown")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"### Plan of `meter`\n\nFor commit `c1c1c1c1c1c1`, sites: update 2, remove 1, conflict 1.\nNodes of 3 sites: update 2, reject 1.\n",
+		"\n- 1.0.0 is removed at 1 sites\n- 1.0.0 to 1.1.0 at 2 sites\n", "- **waits until a person confirms it**, at 1 sites: the deployment is one of many\n",
+		"- **note**: a\\|b &lt;c> @&#8203;d\n", "\n| wave | of | sites | bake | approval |\n|---|---|---|---|---|\n| 1 | 10% | 1 | 1h | wanted |\n",
+		"\n| site | wave | effect | from | to | nodes | remark |\n|---|---|---|---|---|---|---|\n| plant-1 |  | remove | 1.0.0 |  |  | waits until a person confirms it |\n| plant-3 | 2 | conflict |  |  |  | its own deployment stays |\n| plant-2 | 1 | update | 1.0.0 | 1.1.0 | update 1, reject 1 | values of its own |\n",
+		"| site-46 |", "\nand 15 more sites\n", // of 63 that change and are named, 50, and 2 that are not named
+	}
+	for _, w := range want {
+		if !strings.Contains(shown, w) {
+			t.Errorf("Markdown lacks %q:\n%s", w, shown)
+		}
+	}
+	if strings.Contains(shown, "plant-4") || strings.Contains(shown, "site-47") {
+		t.Errorf("Markdown has sites at which nothing changes, or more than 50:\n%s", shown)
+	}
+}
+
+// TestPlanChecked fails where a person has to look, in each format, and after the plan is shown.
+func TestPlanChecked(t *testing.T) {
+	t.Parallel()
+	file := fleetFile(t)
+	quiet := planned()
+	quiet.Held, quiet.Notes, quiet.Effects = nil, nil, map[rollout.Effect]int{rollout.Update: 2, rollout.Remove: 1}
+	held, noted, conflict := quiet, quiet, quiet
+	held.Held = planned().Held
+	noted.Notes = []string{"the target plant-8 is no site"}
+	conflict.Effects = map[rollout.Effect]int{rollout.Conflict: 3}
+	for name, tt := range map[string]struct {
+		of   rollout.Outline
+		says string
+	}{
+		"nothing": {quiet, ""}, "held": {held, "would wait until a person confirms it, at 1 sites"}, "note": {noted, "the target plant-8 is no site"},
+		"conflict": {conflict, "3 sites have a deployment of their own"},
+	} {
+		for _, format := range [][]string{{"table"}, {"table", "--markdown"}, {"json"}} {
+			shown, _, err := fleetWith(t, tt.of, format[0], append([]string{"plan", "meter", "-f", file, "--check"}, format[1:]...)...)
+			_, failed := errors.AsType[command.Failure](err)
+			if failed != (tt.says != "") || failed && !strings.Contains(err.Error(), tt.says) || !failed && err != nil || !strings.Contains(shown, "plant-2") {
+				t.Errorf("%s as %v: %v; %s", name, format, err, shown)
+			}
+		}
 	}
 }
