@@ -6,6 +6,9 @@ GO      ?= go
 RELEASE := $(shell cat VERSION)
 COMMIT  := $(shell git describe --always --dirty --exclude='*' --abbrev=8 2>/dev/null)
 VERSION := $(RELEASE)$(if $(filter-out $(shell git log -1 --format=%h --abbrev=8 -- VERSION 2>/dev/null),$(COMMIT)),+g$(COMMIT))
+# Without the folder's path in what is compiled, the clones of one machine share it, and so the results of tests of packages that have not
+# changed.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 # The agent leaves out of its libraries what it does not use: gRPC traces, and HTTP/2 in the
