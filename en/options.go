@@ -97,6 +97,7 @@ type Process struct {
 type Runtime interface {
 	engine.Engine
 	engine.Host
+	engine.Positions
 	engine.Programs
 	engine.Meter
 }

@@ -133,6 +133,18 @@ func (g *gate) RemoveVolume(ctx context.Context, v engine.Volume) error {
 	return g.effect("remove volume "+v.String(), func() error { return g.host.RemoveVolume(ctx, v) })
 }
 
+func (g *gate) Followed(ctx context.Context) (map[protocol.DeploymentName]protocol.Position, error) {
+	return g.host.Followed(ctx)
+}
+
+func (g *gate) Follow(ctx context.Context, d protocol.DeploymentName, at protocol.Position) error {
+	return g.effect("follow "+string(d), func() error { return g.host.Follow(ctx, d, at) })
+}
+
+func (g *gate) Forget(ctx context.Context, d protocol.DeploymentName) error {
+	return g.effect("forget position of "+string(d), func() error { return g.host.Forget(ctx, d) })
+}
+
 func (g *gate) ReportAll(ctx context.Context, m protocol.NodeReport) error {
 	if !g.alive() {
 		return errDead

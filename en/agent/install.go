@@ -21,8 +21,8 @@ func (w *worker) install(ctx context.Context, rec plan.Record) error {
 	if err := w.r.afterSweep(ctx); err != nil {
 		return err
 	}
-	if err := w.r.volumes.Await(ctx, w.name); err != nil {
-		return err
+	if err := w.r.volumes.Begin(ctx, w.name, rec.Site); err != nil {
+		return w.giveUp(ctx, rec, err)
 	}
 	if err := w.pullBesideActive(ctx, rec); err != nil {
 		return w.giveUp(ctx, rec, err)

@@ -17,6 +17,8 @@ type firstLook struct {
 	strays []engine.Status
 	// forgotten are the deployments that were forgotten since the last list was asked for, which may have their containers yet.
 	forgotten map[protocol.DeploymentName]bool
+	// followed is, at the first look, up to where deployments were followed, as it says beside their volumes.
+	followed map[protocol.DeploymentName]protocol.Position
 	// looked is closed after the first look, with the Runner's mutex held.
 	looked chan struct{}
 }
@@ -29,6 +31,20 @@ func (l *firstLook) seen() bool {
 	default:
 		return false
 	}
+}
+
+// listed lists the containers, for lookedAt, and for the first look what was followed.
+func (r *Runner) listed() ([]engine.Status, error) {
+	r.listing()
+	observed, err := r.o.Engine.List(r.ctx)
+	if err != nil || r.seen() {
+		return observed, err
+	}
+	followed, err := r.o.Host.Followed(r.ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.followed = followed
+	return observed, err
 }
 
 // listing notes that the containers are about to be listed.
@@ -82,8 +98,8 @@ func (r *Runner) firstLooked(observed []engine.Status) {
 	if r.seen() {
 		return
 	}
-	for _, name := range plan.Overtaken(r.list(), observed) {
-		r.log.Warn("the record says that a deployment was removed, and there are containers of a later one: they stay", "deployment_id", name)
+	for _, name := range plan.Overtaken(r.list(), observed, r.followed) {
+		r.log.Warn("the record says that a deployment was removed, and there are containers or volumes of a later one: they stay", "deployment_id", name)
 		if err := r.drop(name); err != nil {
 			r.log.Warn("record of a deployment that was removed not set aside, trying again", "deployment_id", name, "err", err)
 			return
@@ -104,7 +120,7 @@ func (r *Runner) firstLooked(observed []engine.Status) {
 			w.interrupt()
 		}
 	}
-	if r.o.Check.Observe(observed) {
+	if r.o.Check.Observe(observed, r.followed) {
 		r.wholeDue = r.wholeDue || r.up // the LO is to know up to where this node has followed
 		r.outbox.Notify()
 		if r.desired != nil {

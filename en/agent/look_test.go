@@ -235,3 +235,109 @@ func TestLostRecordOfWhatWasProven(t *testing.T) {
 		})
 	}
 }
+
+// TestFilesOfBeforeRemoveNoLaterVolumes sets the files of the agent back to a removal with volumes, whatever that had done by then, after the
+// deployment has had new data and was removed without its volumes: these stay, also where the LO asks for the removal of then once more.
+func TestFilesOfBeforeRemoveNoLaterVolumes(t *testing.T) {
+	t.Parallel()
+	site := func(generation uint64) protocol.Position { return protocol.Position{Epoch: 1, Generation: generation} }
+	assigned := func(generation uint64) protocol.Assignment {
+		a := version("1", 1, withVolumes("a"))
+		a.Site = site(generation)
+		return a
+	}
+	for name, begun := range map[string]bool{"while it is removed": true, "once it is removed": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, memory.Options{})
+				n.start()
+				n.want(assigned(2))
+				n.eventually("app", lifecycle.Installed)
+				if begun {
+					n.engine.Fail(memory.Remove, os.ErrDeadlineExceeded)
+				}
+				n.remove(protocol.NodeRemoval{Site: site(3), Volumes: true})
+				synctest.Wait()
+				if !begun {
+					n.removed()
+				}
+				n.stop()
+				n.copyTo(before)
+				gen := n.gen
+
+				n.engine.Fail(memory.Remove, nil)
+				n.start()
+				if begun {
+					n.eventually("app", lifecycle.Deleted)
+				}
+				n.want(assigned(4))
+				n.eventually("app", lifecycle.Installed)
+				n.remove(protocol.NodeRemoval{Site: site(5)})
+				n.removed()
+				n.wantVolumes("at first", []string{"a"}, []string{"a"})
+				n.stop()
+				n.setBack(before)
+
+				n.gen = gen
+				n.start()
+				<-time.After(time.Minute)
+				n.wantVolumes("with the files of before", []string{"a"}, []string{"a"})
+				n.remove(protocol.NodeRemoval{Site: site(3), Volumes: true})
+				<-time.After(time.Minute)
+				n.wantVolumes("after the removal of before", []string{"a"}, []string{"a"})
+				// What is later is carried out as ever, and then nothing is remembered.
+				n.remove(protocol.NodeRemoval{Site: site(6), Volumes: true})
+				n.removed()
+				n.wantVolumes("after a later removal", nil, nil)
+				<-time.After(time.Hour)
+				if followed, err := n.engine.Followed(t.Context()); err != nil || len(followed) > 0 {
+					t.Errorf("once nothing is left there is %v (%v)", followed, err)
+				}
+				n.stop()
+			})
+		})
+	}
+}
+
+// TestContainersThatStayedOverARemoval has containers of before a removal that was not carried out serve the same version, desired once more: with
+// the files of the agent set back to that removal they stay, with their data.
+func TestContainersThatStayedOverARemoval(t *testing.T) {
+	t.Parallel()
+	before := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, memory.Options{})
+		assigned := func(generation uint64) protocol.Assignment {
+			a := version("1", 1, withVolumes("a"))
+			a.Site = protocol.Position{Epoch: 1, Generation: generation}
+			return a
+		}
+		n.start()
+		n.want(assigned(2))
+		n.eventually("app", lifecycle.Installed)
+		n.engine.Fail(memory.Stop, os.ErrDeadlineExceeded)
+		removal := protocol.NodeRemoval{Site: protocol.Position{Epoch: 1, Generation: 3}, Volumes: true}
+		n.remove(removal)
+		synctest.Wait()
+		n.stop()
+		n.copyTo(before)
+		gen := n.gen
+		n.start()
+		n.want(assigned(4))
+		n.eventually("app", lifecycle.Installed)
+		n.engine.Fail(memory.Stop, nil)
+		n.wantContainers(running("web", assigned(2)))
+		n.stop()
+		n.setBack(before)
+
+		n.gen = gen
+		n.start()
+		<-time.After(time.Minute)
+		n.remove(removal)
+		<-time.After(time.Minute)
+		n.wantContainers(running("web", assigned(2)))
+		n.wantVolumes("after the removal of before", []string{"a"}, nil)
+		n.stop()
+	})
+}

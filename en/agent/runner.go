@@ -327,8 +327,7 @@ func (r *Runner) reconcileLoop() {
 		case <-tick.C:
 		}
 		r.notifyAll()
-		r.listing()
-		observed, err := r.o.Engine.List(r.ctx)
+		observed, err := r.listed()
 		if err != nil {
 			r.log.DebugContext(r.ctx, "containers not listed", "err", err)
 		} else if observed == nil {

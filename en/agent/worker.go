@@ -167,6 +167,9 @@ func (w *worker) supervise(ctx context.Context, rec plan.Record) error {
 	if rec.Proven == rec.Digest {
 		limits.MinHealthy = 0 // it is known already
 	}
+	if err := w.r.volumes.Begin(ctx, w.name, rec.Site); err != nil { // it was installed by an agent of before, or desired anew since
+		w.log.WarnContext(ctx, "position of a deployment not stored", "err", err)
+	}
 	watch := w.watch(spec, plan.Supervise, limits)
 	failure, err := w.follow(ctx, watch, func(protocol.Phase) { w.r.reportContainers(rec, watch) })
 	if err != nil {

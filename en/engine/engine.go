@@ -91,6 +91,21 @@ type Host interface {
 	RemoveVolume(ctx context.Context, v Volume) error
 }
 
+// Positions are up to where deployments were followed on a node.
+type Positions interface {
+	// Followed returns up to which position of the site's desired state each deployment was
+	// followed, as Follow stored it. It is kept beside the volumes: files of the agent that are of
+	// before do not say it.
+	Followed(ctx context.Context) (map[protocol.DeploymentName]protocol.Position, error)
+
+	// Follow stores, durably, up to which position a deployment is followed, where that is later
+	// than what is stored. It is called before a container of that position writes to a volume.
+	Follow(ctx context.Context, d protocol.DeploymentName, at protocol.Position) error
+
+	// Forget removes what Follow stored of a deployment of which there are no containers and no volumes.
+	Forget(ctx context.Context, d protocol.DeploymentName) error
+}
+
 // A Volume names a volume on its node.
 type Volume struct {
 	// Deployment is the one whose containers mount it.

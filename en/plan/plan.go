@@ -86,11 +86,13 @@ func Unknown(records []Record, observed []engine.Status) []protocol.DeploymentNa
 }
 
 // Overtaken returns the deployments whose records say that they are being removed, or were, and which have containers that were made for a
-// later position: such a record is of before that, as on a disk that was set back. What it says is not carried out.
-func Overtaken(records []Record, observed []engine.Status) (out []protocol.DeploymentName) {
+// later position, or were followed up to one: such a record is of before that, as on a disk that was set back. What it says is not carried out.
+func Overtaken(records []Record, observed []engine.Status, followed map[protocol.DeploymentName]protocol.Position) (out []protocol.DeploymentName) {
 	for _, r := range records {
 		removes := r.State == lifecycle.Deleting || r.State == lifecycle.Deleted
-		if removes && slices.ContainsFunc(observed, func(s engine.Status) bool { return s.ID.Deployment == r.Deployment && s.Site.After(r.Site) }) {
+		later := followed[r.Deployment].After(r.Site) ||
+			slices.ContainsFunc(observed, func(s engine.Status) bool { return s.ID.Deployment == r.Deployment && s.Site.After(r.Site) })
+		if removes && later {
 			out = append(out, r.Deployment)
 		}
 	}

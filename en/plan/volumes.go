@@ -139,6 +139,14 @@ func (in *VolumesInput) used(name protocol.DeploymentName) bool {
 	return slices.ContainsFunc(in.Records, func(r Record) bool { return r.Deployment == name && r.State != lifecycle.Deleted })
 }
 
+// Unused returns those of the deployments of which the node has neither a record nor an assignment, a container or a volume.
+func (in *VolumesInput) Unused(names []protocol.DeploymentName) []protocol.DeploymentName {
+	return slices.DeleteFunc(names, func(name protocol.DeploymentName) bool {
+		return in.used(name) || slices.ContainsFunc(in.Records, func(r Record) bool { return r.Deployment == name }) ||
+			slices.ContainsFunc(in.Present, func(v engine.Volume) bool { return v.Deployment == name })
+	})
+}
+
 // purgeable returns the position up to which purges are carried out now; purges up to done were
 // carried out before. A purge of a deployment that is still being removed waits for the end of the
 // removal, and all later purges wait with it, since a position covers all purges up to it. A purge

@@ -312,7 +312,7 @@ var packages = map[string]layer{
 	"en/engine/logs/ondisk": adapter, "en/engine/logs/ondisk/part": adapter,
 	"en/engine/enginetest": adapter,
 	"en/plan":              logic,
-	"en/engine/containerd": adapter, "en/engine/containerd/idfile": adapter, "en/engine/containerd/images": adapter, "en/engine/containerd/leases": adapter, "en/engine/containerd/leftover": adapter, "en/engine/containerd/marks": adapter, "en/engine/containerd/names": adapter, "en/engine/containerd/network": adapter, "en/engine/containerd/programs": adapter, "en/engine/containerd/runspec": adapter, "en/engine/containerd/volumes": adapter, "en/engine/containerd/volumes/seed": adapter,
+	"en/engine/containerd": adapter, "en/engine/containerd/followed": adapter, "en/engine/containerd/idfile": adapter, "en/engine/containerd/images": adapter, "en/engine/containerd/leases": adapter, "en/engine/containerd/leftover": adapter, "en/engine/containerd/marks": adapter, "en/engine/containerd/names": adapter, "en/engine/containerd/network": adapter, "en/engine/containerd/programs": adapter, "en/engine/containerd/runspec": adapter, "en/engine/containerd/volumes": adapter, "en/engine/containerd/volumes/seed": adapter,
 	"en/plan/trust":     logic,
 	"en/engine/engines": adapter,
 	"en/engine/memory":  adapter,
@@ -540,6 +540,8 @@ var also = map[[2]string]string{
 	{"lo/data/delivery", "lo/data/downlink"}:                         "it delivers what the downlink received",
 	{"lo/data/delivery", "lo/data/retained"}:                         "it stores what is retained of that",
 	{"lo/link", "broker/client"}:                                     "the link is an MQTT connection",
+
+	{"en/engine/containerd/volumes", "en/engine/containerd/followed"}: "it is stored beside the volumes",
 }
 
 // private names packages with one user; tests may import them.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +30,12 @@ type Host interface {
 	VolumeBytes(ctx context.Context, v engine.Volume) (uint64, error)
 	// RemoveVolume removes a volume with its data.
 	RemoveVolume(ctx context.Context, v engine.Volume) error
+	// Followed returns up to which position deployments were followed, as it says beside the volumes.
+	Followed(ctx context.Context) (map[protocol.DeploymentName]protocol.Position, error)
+	// Follow stores such a position, where it is later than what is stored.
+	Follow(ctx context.Context, d protocol.DeploymentName, at protocol.Position) error
+	// Forget removes that of a deployment of which the node has nothing.
+	Forget(ctx context.Context, d protocol.DeploymentName) error
 }
 
 // Options are what a Keeper needs. All are required.
@@ -127,6 +134,10 @@ func (k *Keeper) reconcile(ctx context.Context, elapsed time.Duration) (counted 
 	if err != nil {
 		return false, err
 	}
+	followed, err := k.o.Host.Followed(ctx)
+	if err != nil {
+		return false, err
+	}
 	k.o.Lock.Lock()
 	held := k.volumes
 	desired, records := k.o.State()
@@ -136,9 +147,13 @@ func (k *Keeper) reconcile(ctx context.Context, elapsed time.Duration) (counted 
 		Elapsed: elapsed, Retention: k.o.Retention, UnixMillis: k.o.Now().UnixMilli(), Unsynced: k.o.Unsynced(),
 	}
 	next, remove := held.Update(in)
-	release := k.hold(remove)
+	unused := in.Unused(slices.Sorted(maps.Keys(followed)))
+	release := k.hold(remove, unused)
 	k.o.Lock.Unlock()
 	failed, err := k.removeRetained(ctx, remove)
+	for _, name := range unused {
+		err = errors.Join(err, k.o.Host.Forget(ctx, name))
+	}
 	release()
 	next = held.Keep(in, next, failed)
 	if saved := k.save(ctx, next); saved != nil {
@@ -175,16 +190,19 @@ func (k *Keeper) save(ctx context.Context, next plan.Volumes) error {
 	})
 }
 
-// hold marks the deployments whose volumes are about to be removed, so that none of them
-// is begun meanwhile, until release. The caller holds the lock.
-func (k *Keeper) hold(remove []plan.RetainedVolume) (release func()) {
-	if len(remove) == 0 {
+// hold marks the deployments whose volumes are about to be removed, or of which nothing is left, so that
+// none of them is begun meanwhile, until release. The caller holds the lock.
+func (k *Keeper) hold(remove []plan.RetainedVolume, unused []protocol.DeploymentName) (release func()) {
+	if len(remove)+len(unused) == 0 {
 		return func() {}
 	}
 	done := make(chan struct{})
 	k.removing = map[protocol.DeploymentName]chan struct{}{}
 	for _, v := range remove {
 		k.removing[v.Deployment] = done
+	}
+	for _, name := range unused {
+		k.removing[name] = done
 	}
 	return func() {
 		k.o.Lock.Lock()
@@ -194,20 +212,26 @@ func (k *Keeper) hold(remove []plan.RetainedVolume) (release func()) {
 	}
 }
 
-// Await waits until the volumes of a deployment are not being removed.
-func (k *Keeper) Await(ctx context.Context, name protocol.DeploymentName) error {
+// Begin waits until the volumes of a deployment are not being removed, and stores beside them that it is followed up to a position, or the later
+// one that is known: the files of the agent may be set back to before that, and a removal of then is about other data.
+func (k *Keeper) Begin(ctx context.Context, name protocol.DeploymentName, at protocol.Position) error {
 	k.o.Lock.Lock()
 	done := k.removing[name]
+	if known := k.o.Followed(name); known.After(at) {
+		at = known
+	}
 	k.o.Lock.Unlock()
-	if done == nil {
+	if done != nil {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if at.IsZero() {
 		return nil
 	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return k.o.Host.Follow(ctx, name, at)
 }
 
 // measure stores the sizes of the volumes that were retained just now. That may take minutes.

@@ -36,6 +36,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/followed"
 	"github.com/colonyfleet/colony/en/engine/containerd/images"
 	"github.com/colonyfleet/colony/en/engine/containerd/leases"
 	"github.com/colonyfleet/colony/en/engine/containerd/marks"
@@ -55,10 +56,11 @@ import (
 )
 
 var (
-	_ engine.Engine   = (*Engine)(nil)
-	_ engine.Host     = (*Engine)(nil)
-	_ engine.Programs = (*Engine)(nil)
-	_ engine.Meter    = (*Engine)(nil)
+	_ engine.Engine    = (*Engine)(nil)
+	_ engine.Host      = (*Engine)(nil)
+	_ engine.Positions = (*Engine)(nil)
+	_ engine.Programs  = (*Engine)(nil)
+	_ engine.Meter     = (*Engine)(nil)
 )
 
 // Options say which daemon to use and where to keep what belongs to it.
@@ -250,7 +252,8 @@ func New(opts Options) (*Engine, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
-		opts: opts, client: c, net: nw, names: known, logs: held, volumes: volumes.New(filepath.Join(opts.StateDir, "volumes")), log: opts.Logger.With("component", "containerd"),
+		opts: opts, client: c, net: nw, names: known, logs: held, volumes: volumes.New(filepath.Join(opts.StateDir, "volumes"), followed.New(filepath.Join(opts.StateDir, "followed"), opts.damage)),
+		log:         opts.Logger.With("component", "containerd"),
 		snapshotter: opts.Snapshotter, readOnly: runspec.ReadOnlyOption(),
 		leases: leases.New(c), cleanup: cleanupTimeout, stop: cancel, stopped: make(chan struct{}),
 	}

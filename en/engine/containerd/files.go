@@ -77,6 +77,21 @@ func (e *Engine) RemoveVolume(ctx context.Context, v engine.Volume) error {
 	return e.volumes.Remove(ctx, v)
 }
 
+// Followed returns what Follow stored.
+func (e *Engine) Followed(context.Context) (map[protocol.DeploymentName]protocol.Position, error) {
+	return e.volumes.Followed.All()
+}
+
+// Follow stores a position that is later than the one that is stored.
+func (e *Engine) Follow(_ context.Context, d protocol.DeploymentName, at protocol.Position) error {
+	return e.volumes.Followed.Raise(d, at)
+}
+
+// Forget removes a position.
+func (e *Engine) Forget(_ context.Context, d protocol.DeploymentName) error {
+	return e.volumes.Followed.Remove(d)
+}
+
 // withRootFS calls f with the image's files mounted read-only.
 func (e *Engine) withRootFS(ctx context.Context, img client.Image, name string, f func(root string) error) error {
 	snapshotter, err := e.snapshots(ctx)

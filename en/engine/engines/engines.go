@@ -69,6 +69,7 @@ type Options struct {
 type Engine interface {
 	engine.Engine
 	engine.Host
+	engine.Positions
 	engine.Programs
 	engine.Meter
 	// Halt stops all containers and removes their networks, as before a shutdown. What

@@ -19,6 +19,7 @@ import (
 type Engine interface {
 	engine.Engine
 	engine.Host
+	engine.Positions
 	engine.Programs
 	engine.Meter
 }

@@ -60,4 +60,28 @@ func volumes(t *testing.T, f Fixture) {
 	}
 	must(t, f.Engine.RemoveVolume(t.Context(), b))
 	check("after the removal of both")
+	positions(t, f)
+}
+
+// positions are those up to where deployments are followed: never less than before, until they are forgotten.
+func positions(t *testing.T, f Fixture) {
+	t.Helper()
+	at := func(generation uint64) protocol.Position { return protocol.Position{Epoch: 1, Generation: generation} }
+	for _, p := range []protocol.Position{at(2), at(3), at(1), {}} {
+		must(t, f.Engine.Follow(t.Context(), "followed", p))
+	}
+	check := func(when string, want protocol.Position) {
+		t.Helper()
+		if all, err := f.Engine.Followed(t.Context()); err != nil || all["followed"] != want {
+			t.Errorf("%s: followed is %v (%v), want %s", when, all, err, want)
+		}
+	}
+	check("at last", at(3))
+	for range 2 {
+		must(t, f.Engine.Forget(t.Context(), "followed"))
+	}
+	check("forgotten", protocol.Position{})
+	must(t, f.Engine.Follow(t.Context(), "followed", at(1)))
+	check("anew", at(1))
+	must(t, f.Engine.Forget(t.Context(), "followed"))
 }

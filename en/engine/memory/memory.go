@@ -23,10 +23,11 @@ import (
 )
 
 var (
-	_ engine.Engine   = (*Engine)(nil)
-	_ engine.Host     = (*Engine)(nil)
-	_ engine.Programs = (*Engine)(nil)
-	_ engine.Meter    = (*Engine)(nil)
+	_ engine.Engine    = (*Engine)(nil)
+	_ engine.Host      = (*Engine)(nil)
+	_ engine.Positions = (*Engine)(nil)
+	_ engine.Programs  = (*Engine)(nil)
+	_ engine.Meter     = (*Engine)(nil)
 )
 
 // A Program is how a container behaves once started.
@@ -88,6 +89,7 @@ type Engine struct {
 	images     map[string]bool
 	containers map[engine.ID]*container
 	volumes    map[engine.Volume]bool
+	followed   map[protocol.DeploymentName]protocol.Position
 	faults     map[Op][]error
 	calls      map[Op]int
 	streams    map[*stream]struct{}
@@ -137,7 +139,7 @@ func New(opts Options) *Engine {
 		opts.Name, opts.Version = "memory", "1"
 	}
 	return &Engine{
-		opts: opts, images: map[string]bool{}, containers: map[engine.ID]*container{}, volumes: map[engine.Volume]bool{},
+		opts: opts, images: map[string]bool{}, containers: map[engine.ID]*container{}, volumes: map[engine.Volume]bool{}, followed: map[protocol.DeploymentName]protocol.Position{},
 		faults: map[Op][]error{}, calls: map[Op]int{}, streams: map[*stream]struct{}{},
 		nextIP: netip.MustParseAddr("10.89.0.2"), nextPort: 32767,
 	}

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -58,11 +59,14 @@ func (c *Checker) Retain(volumes []plan.RetainedVolume) {
 	}
 }
 
-// Observe says which containers the node has. It has followed what they were made for, also where the State is of before that. It
-// reports whether that is later than what was known.
-func (c *Checker) Observe(list []engine.Status) (later bool) {
+// Observe says which containers the node has, and up to where it says that it has followed deployments. It has followed what the containers were
+// made for, also where the State is of before that. It reports whether that is later than what was known.
+func (c *Checker) Observe(list []engine.Status, followed map[protocol.DeploymentName]protocol.Position) (later bool) {
 	for _, s := range list {
 		later = c.claim(s.ID.Deployment, s.Site) || later
+	}
+	for _, name := range slices.Sorted(maps.Keys(followed)) {
+		later = c.claim(name, followed[name]) || later
 	}
 	return later
 }

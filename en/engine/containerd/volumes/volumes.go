@@ -22,6 +22,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/followed"
 	"github.com/colonyfleet/colony/en/engine/containerd/volumes/seed"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -31,12 +32,17 @@ import (
 
 // A Store has the volumes of a node. Its methods may be called concurrently.
 type Store struct {
+	// Followed has up to where the deployments were followed.
+	Followed *followed.Store
+
 	root  string
 	locks keylock.Locks // by the directory of a volume
 }
 
 // New returns the store of the volumes below a directory, which exists.
-func New(root string) *Store { return &Store{root: root} }
+func New(root string, positions *followed.Store) *Store {
+	return &Store{root: root, Followed: positions}
+}
 
 // Dir returns the directory of a volume.
 func (s *Store) Dir(d protocol.DeploymentName, name string) string {
