@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/memory"
 	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/protocol"
@@ -49,6 +50,54 @@ func TestUnhealthyContainerStaysAndRecovers(t *testing.T) {
 		if got := n.lo.transitions(); !slices.Equal(got[len(got)-2:], want[1:]) {
 			t.Errorf("transitions %q, want %q at the end", got, want[1:])
 		}
+	})
+}
+
+// TestRefusalIsReportedHoweverTheVersionDoes returns from a version that was given up to one that is proven, which hangs, and works once more: all
+// the time the node says what it refuses, for an LO that has lost its record.
+func TestRefusalIsReportedHoweverTheVersionDoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sick := false
+		n := newNode(t, memory.Options{Program: func(c engine.Container, _ uint32) memory.Program {
+			return memory.Program{Exits: c.Spec.Image == image("2"), Code: 9}
+		}})
+		n.probe = func(plan.Target) bool { return !sick }
+		n.start()
+		defer func() { n.stop() }()
+		v1, v2 := version("1", 1, probed(web())), version("2", 1, protocol.Container{Name: "web"})
+		n.want(v1)
+		n.eventually("app", lifecycle.Installed)
+		<-time.After(3 * time.Minute) // it is proven
+		n.want(v2)
+		n.eventually("app", lifecycle.Failed)
+		v1.Rollback, v1.Attempt = true, 2
+		n.want(v1)
+		n.eventually("app", lifecycle.Installed)
+		said := func(when string) {
+			t.Helper()
+			n.stop()
+			n.start() // which has it say everything that it holds
+			synctest.Wait()
+			whole := n.lo.reports()
+			for _, m := range []protocol.DeploymentStatus{n.lo.last(t), whole[len(whole)-1].Statuses[0]} {
+				if m.Digest != v1.Digest || m.Refused != v2.Digest {
+					t.Errorf("%s: reported %s at %s, refused %q, want the version that was given up", when, m.State, m.Digest.Short(), m.Refused)
+				}
+			}
+		}
+		said("rolled back")
+		sick = true
+		if rec := n.eventually("app", lifecycle.Failed); !rec.Recovers() {
+			t.Errorf("the proven version is not being recovered: %+v", rec)
+		}
+		said("failed")
+		sick = false
+		if rec := n.eventually("app", lifecycle.Installed); rec.Code != "" || rec.Message != "" {
+			t.Errorf("recovered with %q %q, which is why it had failed", rec.Code, rec.Message)
+		}
+		said("recovered")
+		n.wantContainers(running("web", v1))
 	})
 }
 

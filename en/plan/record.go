@@ -39,7 +39,8 @@ type Record struct {
 	Fallback
 
 	// Refused is the version given up for the present one, with Code and Message
-	// of its failure. In FAILED, Code and Message are those of Digest.
+	// of its failure. In FAILED, Code and Message are those of Digest; once it has
+	// recovered there are none.
 	Refused protocol.Digest `cbor:"11,keyasint,omitempty"`
 	Code    protocol.Code   `cbor:"12,keyasint,omitempty"`
 	Message string          `cbor:"13,keyasint,omitempty"`
@@ -106,10 +107,7 @@ func (r *Record) Report(from lifecycle.State) protocol.DeploymentStatus {
 	m := protocol.DeploymentStatus{
 		V: protocol.Version, Deployment: r.Deployment, Position: r.Position, Site: r.Site,
 		From: from, State: r.State, Actor: lifecycle.EN,
-		Digest: r.Digest, Attempt: r.Attempt,
-	}
-	if r.State == lifecycle.Installed {
-		m.Refused = r.Refused
+		Digest: r.Digest, Attempt: r.Attempt, Refused: r.Refused,
 	}
 	m.Recovering = r.Recovers()
 	if r.State == lifecycle.Failed || r.State == lifecycle.Installed {
@@ -183,9 +181,10 @@ func (r Record) Seen(observed []engine.Status) Record {
 	return r
 }
 
-// Recovered returns the record of a version that recovered by itself.
+// Recovered returns the record of a version that recovered by itself. What was given up for it stays so: an LO that has lost its own record
+// knows it from here alone.
 func (r Record) Recovered() Record {
-	r.Refused = "" // its reason gave way to that of the failure; the LO knows it
+	r.Code, r.Message = "", "" // those of the refused version gave way to those of the failure; the LO knows them
 	return r.Installed()
 }
 

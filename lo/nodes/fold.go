@@ -193,7 +193,7 @@ func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome
 		return r.anomaly(m, out, now)
 	}
 	m.From = last
-	if m.State == lifecycle.Installed && m.Refused == "" && d.Refused.Digest != "" && d.Refused.Digest != m.Digest {
+	if m.State == lifecycle.Installed && (m.Refused == "" || m.Refused == d.Refused.Digest && m.Code == "") && d.Refused.Digest != "" && d.Refused.Digest != m.Digest {
 		m.Refused, m.Code, m.Message = d.Refused.Digest, d.Refused.Code, d.Refused.Message
 	}
 	// The other changes that this function makes are in no event.

@@ -100,7 +100,8 @@ func (r *Record) applyHeld(s protocol.DeploymentStatus, now time.Time) Outcome {
 	if s.State == lifecycle.Updating && s.Running != "" { // nothing gives way before the images are there
 		s.Phase = protocol.Pulling
 	}
-	if d == nil || d.Status.State != s.State || d.Status.Digest != s.Digest || d.Status.Attempt != s.Attempt || d.Status.Unassigned != s.Unassigned {
+	refuses := s.Refused != "" && d != nil && d.Status.Refused != s.Refused // the record, or the agent that it is of, is of before
+	if d == nil || d.Status.State != s.State || d.Status.Digest != s.Digest || d.Status.Attempt != s.Attempt || d.Status.Unassigned != s.Unassigned || refuses {
 		if d != nil {
 			// The report is the whole truth: a node that was put back from an old copy of its
 			// disk counts its reports from an earlier number.

@@ -57,10 +57,24 @@ func (s *step) waits(name protocol.DeploymentName, d *nodes.Deployment, desired 
 	return false
 }
 
-// refusedBefore reports whether the record of what was desired is lost, and the node reports that it gave the desired version up and runs the one
-// before: the refusal stands until another version is desired, or a person asks for a retry.
+// refusedBefore reports whether the record of what was desired is lost, and the node reports that it gave the desired version up for the one
+// before, however that does now: the refusal stands until another version is desired, or a person asks for a retry.
 func refusedBefore(d *nodes.Deployment, desired nodes.Desired) bool {
-	return d.Desired == (nodes.Desired{}) && d.Status.State == lifecycle.Installed && d.Status.Refused != "" && d.Status.Refused == desired.Digest
+	m := &d.Status
+	if d.Desired != (nodes.Desired{}) || m.Refused == "" || m.Refused != desired.Digest || m.Digest == m.Refused {
+		return false
+	}
+	return m.State == lifecycle.Installed || m.State == lifecycle.RollingBack || m.State == lifecycle.Failed
+}
+
+// refuse takes over from the node what it refuses, and has it go on with the version that it has in its place.
+func (s *step) refuse(name protocol.DeploymentName, d *nodes.Deployment, desired nodes.Desired) {
+	d.Desired, d.Refused = desired, nodes.Refusal{Digest: desired.Digest}
+	if d.Status.State != lifecycle.Failed { // there it is why the other version has failed
+		d.Refused.Code, d.Refused.Message = d.Status.Code, d.Status.Message
+	}
+	s.retain(name, d)
+	d.Assigned.Rollback = true
 }
 
 // change says, for people, what would change about a deployment; "": nothing but what was decided before.
@@ -136,7 +150,7 @@ func (s *step) takeBack(name protocol.DeploymentName, d *nodes.Deployment, anyTi
 	}
 }
 
-// retain assigns the version that is INSTALLED once more. The number of the attempt stays, so that the node has nothing to do.
+// retain assigns the version that the node is at once more. The number of the attempt stays, so that the node has nothing to do.
 func (s *step) retain(name protocol.DeploymentName, d *nodes.Deployment) {
 	d.Assigned = nodes.Assignment{Digest: d.Status.Digest, Attempt: max(1, d.Status.Attempt), Site: s.entry}
 	d.Due, s.out.Changed = false, true

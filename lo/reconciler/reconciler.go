@@ -191,9 +191,7 @@ func (s *step) keep(e protocol.SiteEntry) {
 		}
 		d = s.r.Deployments[name]
 	case refusedBefore(d, desired):
-		d.Desired, d.Refused = desired, nodes.Refusal{Digest: desired.Digest, Code: d.Status.Code, Message: d.Status.Message}
-		s.retain(name, d)
-		d.Assigned.Rollback = true
+		s.refuse(name, d, desired)
 	case d.Desired != desired, d.Assigned.Digest != desired.Digest && d.Refused.Digest != desired.Digest:
 		// The second condition holds for a record that was restored from the journal,
 		// which has transitions but not what was desired.

@@ -300,6 +300,103 @@ func TestRefusalOutlivesTheRecord(t *testing.T) {
 	}
 }
 
+// TestRefusalOutlivesTheRecordHoweverTheVersionDoes has the LO lose its record of a node, or be set back to one of before the update, once the node
+// gave a version up, in each state in which the version before it can be by then: it goes on, and the one that was given up is not tried anew.
+func TestRefusalOutlivesTheRecordHoweverTheVersionDoes(t *testing.T) {
+	t.Parallel()
+	for name, now := range map[string]func(w *world) protocol.DeploymentStatus{
+		"works": func(w *world) protocol.DeploymentStatus {
+			w.report(lifecycle.Installed, "", refuses("2"))
+			return w.rec.Deployments["web"].Status
+		},
+		"is being recovered": func(w *world) protocol.DeploymentStatus {
+			w.report(lifecycle.Installed, "", refuses("2"))
+			w.report(lifecycle.Failed, protocol.ProbeFailed, refuses("2"), func(m *protocol.DeploymentStatus) { m.Recovering = true })
+			return w.rec.Deployments["web"].Status
+		},
+		"is on its way": func(w *world) protocol.DeploymentStatus {
+			w.report(lifecycle.RollingBack, "", refuses("2"))
+			return w.rec.Deployments["web"].Status
+		},
+		"does not come up": func(w *world) protocol.DeploymentStatus {
+			w.report(lifecycle.RollingBack, "", refuses("2"))
+			w.report(lifecycle.Failed, protocol.StartFailed, refuses("2"))
+			m := w.rec.Deployments["web"].Status
+			m.Actor = lifecycle.EN // the LO's own status says that it is given up
+			return m
+		},
+	} {
+		for _, lost := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, lost %t", name, lost), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.install("1")
+				before := w.record()
+				w.desire("2", attempts(1))
+				w.report(lifecycle.Failed, protocol.StartFailed)
+				w.expect("1", 2, true)
+				held := now(w)
+
+				if w.restart(before); lost {
+					w.rec = nodes.New("n1")
+				}
+				w.presence(true, "agent-1")
+				w.whole(held)
+				if d := w.rec.Deployments["web"]; d.Refused.Digest != digest("2") || d.Assigned.Digest != digest("1") {
+					t.Errorf("refused %s, assigned %s: want 2 refused and 1 assigned", d.Refused.Digest.Short(), d.Assigned.Digest.Short())
+				}
+				for range 2 {
+					w.reconcile(time.Hour) // where it does not come up, it is tried again
+					if a, _ := w.assignment(); a.Digest != digest("1") {
+						t.Errorf("%s is assigned, want the version that is there", a.Digest.Short())
+					}
+					w.report(lifecycle.Installed, "", refuses("2"))
+				}
+				w.desire("2", attempts(1), retrying(1))
+				if a, _ := w.assignment(); a.Digest != digest("2") {
+					t.Errorf("a person asked for a retry, and %s is assigned", a.Digest.Short())
+				}
+			})
+		}
+	}
+}
+
+// TestRefusalIsLearnedOfAnAgentThatDidNotSayIt has an agent say only once it is another release that it gave up a version, of what stands as it did.
+func TestRefusalIsLearnedOfAnAgentThatDidNotSayIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.desire("2", attempts(1))
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	w.report(lifecycle.Installed, "")
+	w.report(lifecycle.Failed, protocol.ProbeFailed, func(m *protocol.DeploymentStatus) { m.Recovering = true })
+	held := w.rec.Deployments["web"].Status
+	held.Refused = digest("2")
+	w.rec.Position, w.rec.Digest = protocol.Position{Epoch: 1, Generation: 1}, digest("x") // set back
+	w.whole(held)
+	w.expect("1", 2, true)
+}
+
+// TestReasonOfARefusalStays has a node recover the version that it returned to: the LO still says why the other one is refused.
+func TestReasonOfARefusalStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.desire("2", attempts(1))
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	w.report(lifecycle.Installed, protocol.StartFailed, refuses("2"))
+	w.report(lifecycle.Failed, protocol.ProbeFailed, refuses("2"), func(m *protocol.DeploymentStatus) { m.Recovering = true })
+	w.report(lifecycle.Installed, "", refuses("2"))
+	if m := w.rec.Deployments["web"].Status; m.Refused != digest("2") || m.Code != protocol.StartFailed {
+		t.Errorf("recorded %s refused, %q: want 2, start_failed", m.Refused.Short(), m.Code)
+	}
+}
+
+// refuses has a report say that a version was given up.
+func refuses(version string) func(*protocol.DeploymentStatus) {
+	return func(m *protocol.DeploymentStatus) { m.Refused = digest(version) }
+}
+
 func TestAutoRollbackRefusesUntilChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
