@@ -47,7 +47,7 @@ func messages() map[string]any {
 		V: 1, Node: "gw-1", Deployment: "hello", Agent: "a", Boot: "b", Seq: 7, Position: Position{2, 3}, From: lifecycle.Installing, State: lifecycle.Failed,
 		Actor: lifecycle.EN, Digest: DigestOf(encoded), Refused: DigestOf(nil), App: "hello", AppVersion: "1.0.0", Attempt: 2, Phase: Pulling, PulledBytes: 1, TotalBytes: 2,
 		Code: ImageNotFound, Message: "m", Components: []ComponentStatus{{"hello", "web", "exited", 3, 1, "bye", []Port{{8080, 32768, "", ""}}}}, UnixMillis: 1700000000000, Recovering: true, Unassigned: true, Site: Position{1, 9}, Unsynced: true,
-		Running: DigestOf(nil), RunningVersion: "0.9.0", RetryMillis: 1700000001000,
+		Running: DigestOf(nil), RunningVersion: "0.9.0", RetryMillis: 1700000001000, Presumed: true,
 	}
 	held := Held{Position{2, 3}, DigestOf(nil), Position{1, 9}, "c0ffee"}
 	presence := Presence{1, true, "a", "b", "1.0.0", "s", held, "the disk is full"}

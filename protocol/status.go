@@ -90,6 +90,11 @@ type DeploymentStatus struct {
 	// RetryMillis is when the LO makes the next attempt, by its clock, in milliseconds since 1970.
 	// Absent: none is planned. Since 0.3.0.
 	RetryMillis int64 `cbor:"29,keyasint,omitempty"`
+
+	// Presumed is set with Recovering where the node does not know that the version was healthy: its record was lost, and it found
+	// containers of the version. An LO that has never seen it INSTALLED at the node, but another version, takes it for one that has
+	// failed as any. Absent: the node knows it. Since 0.3.0.
+	Presumed bool `cbor:"30,keyasint,omitempty"`
 }
 
 func (m *DeploymentStatus) version() uint16 { return m.V }

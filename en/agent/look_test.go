@@ -165,6 +165,71 @@ func TestFilesOfBeforeRemoveNothing(t *testing.T) {
 	}
 }
 
+// TestLostRecordOfWhatNeverWorked kills the agent while an update comes up that does not work, and damages the record: the node says that it only
+// presumes that it did, until it does, and returns to the version before where the LO knows better.
+func TestLostRecordOfWhatNeverWorked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sick := true
+		n := newNode(t, memory.Options{})
+		n.probe = func(plan.Target) bool { return !sick }
+		n.start()
+		v1, v2 := version("1", 1, web()), version("2", 1, probed(web()))
+		n.want(v1)
+		n.eventually("app", lifecycle.Installed)
+		<-time.After(3 * time.Minute)
+		lost := func() {
+			t.Helper()
+			n.stop()
+			if err := os.RemoveAll(filepath.Join(n.dir, "deployments")); err != nil {
+				t.Fatal(err)
+			}
+			n.start()
+			n.eventually("app", lifecycle.Failed)
+		}
+		n.want(v2)
+		for range 100 { // until its container runs
+			<-time.After(10 * time.Millisecond)
+			if slices.Equal(n.containers(), []string{running("web", v2)}) {
+				break
+			}
+		}
+		lost()
+		defer func() { n.stop() }()
+		if m := n.lo.last(t); m.Digest != v2.Digest || !m.Recovering || !m.Presumed {
+			t.Errorf("reported %+v, want that the version recovers, and that it may never have worked", m)
+		}
+		n.stop() // it knows it after a restart
+		n.start()
+		synctest.Wait()
+		v2.Attempt = 2
+		n.want(v2)
+		<-time.After(time.Minute)
+		if m := n.lo.last(t); m.Attempt != 2 || !m.Recovering || !m.Presumed {
+			t.Errorf("reported %+v of the second attempt, want that it may never have worked", m)
+		}
+		v1.Rollback, v1.Attempt = true, 2
+		n.want(v1)
+		if rec := n.eventually("app", lifecycle.Installed); rec.Digest != v1.Digest || rec.Refused != v2.Digest {
+			t.Errorf("record %+v, want the version before, and the other one refused", rec)
+		}
+		n.wantContainers(running("web", v1))
+
+		v2.Attempt, sick = 3, false
+		n.want(v2)
+		n.eventually("app", lifecycle.Installed)
+		sick = true
+		lost()
+		sick = false
+		n.eventually("app", lifecycle.Installed)
+		sick = true
+		n.eventually("app", lifecycle.Failed)
+		if m := n.lo.last(t); !m.Recovering || m.Presumed {
+			t.Errorf("reported %+v, want that the version has worked since", m)
+		}
+	})
+}
+
 // TestLostRecordOfWhatWasProven loses, or damages, the record of a deployment whose database has been away for long: its containers are not given
 // up, as they might be where it had never worked.
 func TestLostRecordOfWhatWasProven(t *testing.T) {

@@ -84,6 +84,9 @@ type Fallback struct {
 	// Limits.MinHealthy). A later failure of it is reported, and ends nothing.
 	Proven protocol.Digest `cbor:"18,keyasint,omitempty"`
 
+	// Presumed says that Proven was found without a record, and did not work since: it may have been up, or not.
+	Presumed bool `cbor:"28,keyasint,omitempty"`
+
 	// FormerSpec is the spec of Healthy from the moment when that gave way to an update
 	// until the update is INSTALLED or has failed: what runs again if it fails.
 	FormerSpec []byte `cbor:"23,keyasint,omitempty"`
@@ -110,6 +113,7 @@ func (r *Record) Report(from lifecycle.State) protocol.DeploymentStatus {
 		Digest: r.Digest, Attempt: r.Attempt, Refused: r.Refused,
 	}
 	m.Recovering = r.Recovers()
+	m.Presumed = m.Recovering && r.Presumed
 	if r.State == lifecycle.Failed || r.State == lifecycle.Installed {
 		m.Code, m.Message = r.Code, r.Message
 	}
@@ -143,6 +147,7 @@ func (r Record) Installed() Record {
 	}
 	r.State = lifecycle.Installed
 	r.Active, r.ActiveSpec = r.Digest, r.Spec
+	r.Presumed = r.Presumed && r.Proven != r.Digest
 	r = r.healthy(r.Digest, r.Spec)
 	if r.Refused == "" {
 		r.Code, r.Message = "", ""
@@ -158,12 +163,13 @@ func (r Record) healthy(d protocol.Digest, spec []byte) Record {
 
 // HasProven returns the record after its version was up for the minimum time.
 func (r Record) HasProven() Record {
-	r.Proven, r.EarlierSpec = r.Digest, nil
+	r.Proven, r.Presumed, r.EarlierSpec = r.Digest, false, nil
 	return r
 }
 
 // Seen returns the record once the node's containers are known. Where there are some of its version although nothing was on record, the record
-// of before was lost or damaged: the version counts as proven, because it may have been, and what was once proven is not given up.
+// of before was lost or damaged: the version counts as proven, because it may have been, and what was once proven is not given up. Until it works
+// that is presumed: the LO may know better.
 func (r Record) Seen(observed []engine.Status) Record {
 	if !r.Unseen {
 		return r
@@ -172,6 +178,7 @@ func (r Record) Seen(observed []engine.Status) Record {
 	for _, id := range identitiesOf(r.Spec) {
 		if slices.ContainsFunc(observed, func(s engine.Status) bool { return s.ID.Deployment == r.Deployment && s.Digest == id }) {
 			r = r.healthy(r.Digest, r.Spec).HasProven()
+			r.Presumed = true
 			if r.Recovers() { // it has failed meanwhile
 				r.Active, r.ActiveSpec = r.Digest, r.Spec
 			}

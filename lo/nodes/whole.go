@@ -37,6 +37,9 @@ func (r *Record) ApplyNodeReport(m protocol.NodeReport, now time.Time) Outcome {
 		held[s.Deployment] = true
 		s.V, s.Node, s.Agent, s.Boot, s.Seq = protocol.Version, m.Node, m.Agent, m.Boot, m.Seq
 		out.add(r.applyHeld(s, now))
+		if d := r.Deployments[s.Deployment]; d != nil && out.Raised && s.Presumed { // neither knows that it was not
+			d.noteHealthy(s.Digest)
+		}
 	}
 	for _, name := range r.Names() {
 		if !held[name] {

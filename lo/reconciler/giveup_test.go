@@ -115,6 +115,85 @@ func TestRecoveringVersionIsLeftToTheNode(t *testing.T) {
 	w.expectTransitions("EN FAILED", "EN INSTALLED")
 }
 
+// presumed has a node report that it recovers a version which it has no record of, and found running.
+func presumed(m *protocol.DeploymentStatus) { m.Recovering, m.Presumed = true, true }
+
+// TestPresumedVersionThatNeverWorked has a node lose its record while a version comes up that does not work: the node takes it for one that was
+// healthy, and the LO, which knows that it was not, follows the policy.
+func TestPresumedVersionThatNeverWorked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.desire("2", attempts(2))
+	w.report(lifecycle.Failed, protocol.ProbeFailed, presumed)
+	w.restart(w.record())
+	w.reconcile(time.Minute)
+	w.expect("2", 2, false)
+	w.report(lifecycle.Failed, protocol.ProbeFailed, presumed)
+	w.expect("1", 2, true)
+	w.report(lifecycle.Installed, "")
+	w.expectQuiet()
+
+	w.desire("3", attempts(1), noRollback)
+	w.report(lifecycle.Failed, protocol.ProbeFailed, presumed)
+	w.expectGivenUp("3", protocol.ProbeFailed)
+	w.report(lifecycle.Installed, "") // the node brought it up after all
+	w.report(lifecycle.Failed, protocol.ProbeFailed, presumed)
+	w.expect("3", 1, false)
+	w.expectQuiet()
+}
+
+// TestPresumedVersionThatMayHaveWorked has a node lose its record of a version that does not work, where the LO does not know that it never did: it is
+// left to the node.
+func TestPresumedVersionThatMayHaveWorked(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(w *world){
+		"the LO has seen it healthy": func(w *world) {
+			w.install("1")
+			w.install("2")
+			w.install("3")
+			w.install("2")
+			w.report(lifecycle.Failed, protocol.ProbeFailed, presumed)
+		},
+		"the LO has seen nothing healthy": func(w *world) {
+			w.desire("2", attempts(1))
+			w.report(lifecycle.Failed, protocol.ProbeFailed, presumed)
+		},
+		"the LO has lost its record": func(w *world) {
+			w.install("1")
+			w.install("2")
+			w.report(lifecycle.Failed, protocol.ProbeFailed, presumed)
+			held := w.rec.Deployments["web"].Status
+			w.rec = nodes.New("n1")
+			w.presence(true, "agent-1")
+			w.whole(held)
+			w.report(lifecycle.Failed, protocol.ProbeFailed, presumed)
+		},
+		"the LO was set back": func(w *world) {
+			w.install("1")
+			old := w.record()
+			w.install("2")
+			w.report(lifecycle.Failed, protocol.ProbeFailed, presumed)
+			held := w.rec.Deployments["web"].Status
+			w.restart(old)
+			w.presence(true, "agent-1")
+			w.whole(held)
+			w.report(lifecycle.Failed, protocol.ProbeFailed, presumed)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			before(w)
+			a, _ := w.assignment()
+			if a.Digest != digest("2") {
+				t.Errorf("%s is assigned, want the version that may have been healthy", a.Digest.Short())
+			}
+			w.expectQuiet()
+		})
+	}
+}
+
 // giveUps are the ways to an end; each leaves the world just after the step that
 // gives version 2 up, because of code.
 var giveUps = []struct {

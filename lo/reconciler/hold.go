@@ -96,7 +96,7 @@ func change(d *nodes.Deployment, desired nodes.Desired) string {
 
 // attempt says, for people, what follows a failure; "": nothing does.
 func attempt(d *nodes.Deployment) string {
-	if d.Status.State == lifecycle.Failed && !d.Due && !d.Status.Recovering && !givenUp(d) && d.Status.Code != protocol.NodeLost {
+	if d.Status.State == lifecycle.Failed && !d.Due && !recovers(d) && !givenUp(d) && d.Status.Code != protocol.NodeLost {
 		return "the next attempt, or the return to the version before,"
 	}
 	return ""

@@ -104,6 +104,7 @@ func TestNoReportLeadsOutOfTheTable(t *testing.T) {
 					V: 1, Node: "n1", Deployment: names.Draw(t, "name"), Agent: agents.Draw(t, "agent"), Seq: rapid.Uint64Range(0, 30).Draw(t, "seq"),
 					Position: protocol.Position{Epoch: 1, Generation: rapid.Uint64Range(0, rec.Position.Generation+1).Draw(t, "generation")}, State: rapid.SampledFrom(lifecycle.States).Draw(t, "state"),
 					Actor: lifecycle.EN, Digest: digests.Draw(t, "digest"), Attempt: rapid.Uint32Range(0, 3).Draw(t, "attempt"),
+					Recovering: rapid.Bool().Draw(t, "recovering"), Presumed: rapid.Bool().Draw(t, "presumed"),
 				}, now)
 				j.apply(t, out.Facts)
 			case 3:

@@ -268,7 +268,7 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 		}
 		return
 	}
-	if untried(d) && !d.Status.Recovering && !givenUp(d) {
+	if untried(d) && !recovers(d) && !givenUp(d) {
 		s.retry(e, d)
 		return
 	}
@@ -276,7 +276,7 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 		s.giveUp(e.Deployment, d) // the earlier version does not start either: a person must decide
 		return
 	}
-	if d.Status.Recovering {
+	if recovers(d) {
 		return // it worked for the minimum time: the node brings it up again, and reports it
 	}
 	if d.FailedFrom == lifecycle.Installed && d.RetryMillis == 0 && d.Tries > 0 &&
@@ -317,8 +317,15 @@ func (s *step) giveUp(name protocol.DeploymentName, d *nodes.Deployment) {
 	m := d.Status
 	s.transition(name, protocol.DeploymentStatus{
 		State: lifecycle.Failed, Digest: m.Digest, Attempt: m.Attempt, Refused: d.Desired.Digest,
-		Code: m.Code, Message: m.Message, Components: m.Components, Recovering: m.Recovering,
+		Code: m.Code, Message: m.Message, Components: m.Components, Recovering: m.Recovering, Presumed: m.Presumed,
 	})
+}
+
+// recovers reports whether a node brings a version that has failed up again by itself, because it was healthy for the minimum time. Where the node
+// only presumes that, as its record was lost, the LO must have seen the version healthy there, or no other one.
+func recovers(d *nodes.Deployment) bool {
+	m := &d.Status
+	return m.Recovering && (!m.Presumed || len(d.Healthy) == 0 || slices.Contains(d.Healthy, m.Digest))
 }
 
 // givenUp reports whether the LO has given up a deployment that is FAILED. Only the LO's

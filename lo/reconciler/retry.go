@@ -29,7 +29,7 @@ func (s *step) retry(e protocol.SiteEntry, d *nodes.Deployment) {
 	if m := d.Status; m.RetryMillis != d.RetryMillis { // the CO learns when it is
 		s.transition(e.Deployment, protocol.DeploymentStatus{
 			State: lifecycle.Failed, Digest: m.Digest, Attempt: m.Attempt, RetryMillis: d.RetryMillis,
-			Code: m.Code, Message: m.Message, Components: m.Components, Recovering: m.Recovering,
+			Code: m.Code, Message: m.Message, Components: m.Components, Recovering: m.Recovering, Presumed: m.Presumed,
 		})
 	}
 	if why := s.shut(e.Policy.AnyTime); why != "" && d.FailedFrom != lifecycle.RollingBack && s.works(d) && d.Active() != d.Assigned.Digest {
