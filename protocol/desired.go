@@ -217,6 +217,10 @@ type Assignment struct {
 	// NoRollback is that of the Policy. Absent: while an update that failed waits for its next
 	// attempt, the node runs the last healthy version. Since 0.3.0.
 	NoRollback bool `cbor:"9,keyasint,omitempty"`
+
+	// Refused is the version that was given up on the node, and in whose place this one is assigned. The node keeps it on record, and
+	// reports it. Absent: none, or it is not known. Since 0.3.0.
+	Refused Digest `cbor:"10,keyasint,omitempty"`
 }
 
 // DeploymentSpec is one version of a deployment, compiled by the CO: independent

@@ -84,7 +84,7 @@ func messages() map[string]any {
 		"node-desired": NodeDesired{
 			1, "gw-1",
 			Position{2, 4},
-			[]Assignment{{"hello", DigestOf(encoded), encoded, []byte{1}, 2, true, Position{1, 8}, 30000, true}},
+			[]Assignment{{"hello", DigestOf(encoded), encoded, []byte{1}, 2, true, Position{1, 8}, 30000, true, DigestOf(nil)}},
 			[]NodeRemoval{{"old", Position{1, 7}, true, []byte{1}}},
 			[]NodePurge{{"older", "data", Position{1, 6}, []byte{1}}},
 			DigestOf(nil),

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -97,6 +99,15 @@ func TestRefusalIsReportedHoweverTheVersionDoes(t *testing.T) {
 			t.Errorf("recovered with %q %q, which is why it had failed", rec.Code, rec.Message)
 		}
 		said("recovered")
+		v1.Refused = v2.Digest // as the LO says of a rollback
+		n.want(v1)
+		n.stop()
+		if err := os.RemoveAll(filepath.Join(n.dir, "deployments")); err != nil {
+			t.Fatal(err)
+		}
+		n.start()
+		n.eventually("app", lifecycle.Installed)
+		said("the record was lost")
 		n.wantContainers(running("web", v1))
 	})
 }

@@ -177,7 +177,12 @@ func Next(rec *Record, o Assignment) (Action, bool) {
 		next.Attempt, next.Rollback = a.Attempt, a.Rollback // both, or the same news would be due for ever
 		next.Position, next.Site = o.Position, a.Site
 		next.MinHealthyMillis, next.NoRollback = a.MinHealthyMillis, a.NoRollback
-		return Action{Kind: Note, Record: next, From: rec.State}, true
+		return Action{Kind: Note, Record: next.refuses(a), From: rec.State}, true
+	}
+	if a.Refused != "" && a.Refused != rec.Refused && (rec.State == lifecycle.Installed || rec.State == lifecycle.Failed) {
+		next := rec.Clone()
+		next.Position = o.Position
+		return Action{Kind: Note, Record: next.refuses(a), From: rec.State}, true
 	}
 	if rec.State == lifecycle.Installed && rec.Proven != rec.Digest && rec.MinHealthyMillis != a.MinHealthyMillis {
 		next := rec.Clone()
@@ -185,6 +190,18 @@ func Next(rec *Record, o Assignment) (Action, bool) {
 		return Action{Kind: Note, Record: next, From: rec.State}, true
 	}
 	return Action{}, false
+}
+
+// refuses returns the record with what an assignment says was given up for its version: the record that had it may be lost.
+func (r Record) refuses(a *protocol.Assignment) Record {
+	if a.Refused == "" || a.Refused == r.Refused {
+		return r
+	}
+	r.Refused = a.Refused
+	if r.State != lifecycle.Failed { // there they are of the failure
+		r.Code, r.Message = "", ""
+	}
+	return r
 }
 
 // remove returns the beginning of a removal. A tombstone of the CO is not carried out on
@@ -233,6 +250,7 @@ func begin(rec Record, o Assignment) Action {
 	case from != lifecycle.Failed || rec.Healthy != "":
 		next.State = lifecycle.Updating
 	}
+	next = next.refuses(a)
 	next.Digest, next.Spec, next.Attempt, next.Rollback = a.Digest, a.Spec, a.Attempt, a.Rollback
 	next.Position, next.Site = o.Position, a.Site
 	next.MinHealthyMillis, next.NoRollback = a.MinHealthyMillis, a.NoRollback

@@ -26,6 +26,22 @@ func back(a protocol.Assignment) protocol.Assignment {
 	return a
 }
 
+// refusing has an assignment say what was given up for its version.
+func refusing(a, refused protocol.Assignment) protocol.Assignment {
+	a.Refused = refused.Digest
+	return a
+}
+
+func again(a protocol.Assignment) protocol.Assignment {
+	a.Attempt++
+	return a
+}
+
+func refusedOf(r Record, refused protocol.Assignment) Record {
+	r.Refused = refused.Digest
+	return r
+}
+
 func desired(assignments ...protocol.Assignment) *protocol.NodeDesired {
 	return &protocol.NodeDesired{V: 1, Node: "n", Position: protocol.Position{Epoch: 1, Generation: 9}, Assignments: assignments}
 }
@@ -95,6 +111,12 @@ func TestPlan(t *testing.T) {
 		{"manual rollback", desired(back(v1)), ref(at(lifecycle.Installed, v2)), nil, "begin INSTALLED>ROLLINGBACK 1"},
 		{"rollback while updating", desired(back(v1)), ref(at(lifecycle.Updating, v2, v1)), nil, "begin UPDATING>ROLLINGBACK 1"},
 		{"rollback after a failure", desired(back(v1)), ref(at(lifecycle.Failed, v2, v1)), nil, "begin FAILED>ROLLINGBACK 1 refused 2 crash_loop"},
+		{"rollback, the record was lost", desired(refusing(back(v1), v2)), nil, nil, "begin >ROLLINGBACK 1 refused 2"},
+		{"rollback after a failure, with what is refused", desired(refusing(back(v1), v2)), ref(at(lifecycle.Failed, v2, v1)), nil, "begin FAILED>ROLLINGBACK 1 refused 2 crash_loop"},
+		{"the rollback is tried again", desired(refusing(again(v1), v2)), ref(at(lifecycle.Failed, back(v1), v1)), nil, "begin FAILED>UPDATING 1 refused 2"},
+		{"rolled back, and what is refused was lost", desired(refusing(back(v1), v2)), ref(at(lifecycle.Installed, back(v1))), nil, "note INSTALLED>INSTALLED 1 refused 2"},
+		{"recovering, and what is refused was lost", desired(refusing(back(v1), v2)), ref(at(lifecycle.Failed, back(v1), v1)), nil, "note FAILED>FAILED 1 refused 2"},
+		{"rolled back stays, with what is refused", desired(refusing(back(v1), v2)), ref(refusedOf(at(lifecycle.Installed, back(v1)), v2)), nil, ""},
 		{"rolled back stays", desired(back(v1)), ref(at(lifecycle.Installed, back(v1))), nil, ""},
 		{"rollback that failed waits", desired(back(v1)), ref(at(lifecycle.Failed, back(v1), v1)), nil, ""},
 		{"failed waits", desired(v1), ref(at(lifecycle.Failed, v1)), nil, ""},
@@ -158,7 +180,7 @@ func describe(a Action, names map[protocol.Digest]string) string {
 		return "sweep"
 	}
 	s := fmt.Sprintf("%s %s>%s %s", map[Kind]string{Begin: "begin", Note: "note", Forget: "forget"}[a.Kind], a.From, a.Record.State, names[a.Record.Digest])
-	if a.Record.State == lifecycle.RollingBack && a.Record.Code != "" {
+	if a.Record.Refused != "" && (a.Record.State != lifecycle.RollingBack || a.Record.Code != "" || a.From == "") {
 		s += " refused " + names[a.Record.Refused]
 	}
 	if a.Record.Volumes {

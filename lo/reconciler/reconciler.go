@@ -456,9 +456,13 @@ func (s *step) finish() {
 				"assign deployment %s to node %s: the spec %s is not in the LO's store; the node keeps what it has of it until another version is desired", name, s.r.Node, a.Digest))
 			continue
 		}
+		refused := d.Refused.Digest
+		if refused == a.Digest { // there is none to return to
+			refused = ""
+		}
 		desired.Assignments = append(desired.Assignments, protocol.Assignment{
 			Deployment: name, Digest: a.Digest, Spec: spec.Bytes, Signature: s.statement(entry, a.Digest), Attempt: a.Attempt, Rollback: a.Rollback, Site: a.Site,
-			MinHealthyMillis: entry.Policy.MinHealthyMillis, NoRollback: entry.Policy.NoRollback,
+			MinHealthyMillis: entry.Policy.MinHealthyMillis, NoRollback: entry.Policy.NoRollback, Refused: refused,
 		})
 	}
 	if s.Held == "" {

@@ -392,6 +392,37 @@ func TestReasonOfARefusalStays(t *testing.T) {
 	}
 }
 
+// TestAssignmentSaysWhatIsRefused returns to the version before: as long as it is assigned in the place of the one that was given up, the assignment
+// says so, for a node that loses its record.
+func TestAssignmentSaysWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	expect := func(version, refused string) {
+		t.Helper()
+		if a, _ := w.assignment(); a.Digest != digest(version) || a.Refused != digest(refused) {
+			t.Errorf("assigned %s, refused %q: want %s, refused %q", a.Digest.Short(), a.Refused, version, digest(refused))
+		}
+	}
+	w.install("1")
+	w.desire("2", attempts(1))
+	expect("2", "")
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	expect("1", "2")
+	w.report(lifecycle.Installed, protocol.StartFailed, refuses("2"))
+	w.restart(w.record())
+	w.reconcile(time.Hour)
+	expect("1", "2")
+	held := w.rec.Deployments["web"].Status
+	w.rec = nodes.New("n1")
+	w.presence(true, "agent-1")
+	w.whole(held)
+	expect("1", "2")
+	w.desire("2", attempts(1), retrying(1), noRollback)
+	expect("2", "")
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	expect("2", "")
+}
+
 // refuses has a report say that a version was given up.
 func refuses(version string) func(*protocol.DeploymentStatus) {
 	return func(m *protocol.DeploymentStatus) { m.Refused = digest(version) }
