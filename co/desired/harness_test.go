@@ -411,11 +411,12 @@ func (w *world) commit(files map[string]string) string {
 	w.head++
 	commit := hash(w.head)
 	for p, content := range files {
+		blob := string(protocol.DigestOf(w.files[p]))
 		delete(w.files, p)
 		delete(w.commits, p)
 		delete(w.removed, p)
 		if content == "" && !w.rewrite {
-			w.removed[p] = Removal{Commit: commit, Trailers: w.trailers}
+			w.removed[p] = Removal{Commit: commit, Trailers: w.trailers, Blob: blob}
 		}
 		if content != "" {
 			w.files[p], w.commits[p] = []byte(content), commit

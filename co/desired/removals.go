@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
@@ -16,10 +15,11 @@ import (
 )
 
 // A Removal is the commit that removed a file, with the trailers of its message as lines
-// "Key: value".
+// "Key: value", and the id of the content that the file had.
 type Removal struct {
 	Commit   string
 	Trailers []string
+	Blob     string
 }
 
 // A Confirmation is a trailer of a commit that names a proposal.
@@ -106,9 +106,9 @@ func (l *Loop) review(ctx context.Context, s Snapshot, files []file, requested m
 	if err != nil {
 		return nil, err
 	}
-	suspects := l.suspects(s, files)
+	suspects := l.suspects(s, files, removed, fresh)
 	for i := range fresh {
-		if err := l.explain(&fresh[i], s, removed, suspects); err != nil {
+		if err := l.explain(ctx, &fresh[i], s, removed, suspects); err != nil {
 			return nil, err
 		}
 		_, expanded := s.Origins[deploymentFile(fresh[i].Site, fresh[i].Deployment)]
@@ -298,17 +298,18 @@ func (l *Loop) missing(files []file) (missing []deploymentKey, running map[proto
 
 // suspects are signs that a removal was an accident.
 type suspects struct {
-	// commits left a file below deployments/ or fleet/ that the CO does not read, or that it refuses.
+	// commits left a file that looks as if it were meant for the CO, and that it does not read or refuses.
 	commits map[string]bool
 	// ids are those of deployments at sites whose LO never connected.
 	ids map[string]bool
+	// files may be those that are missing.
+	files *layout.Leftovers
 }
 
-func (l *Loop) suspects(s Snapshot, files []file) suspects {
-	out := suspects{map[string]bool{}, map[string]bool{}}
+func (l *Loop) suspects(s Snapshot, files []file, removed removals, fresh []proposal.Removal) suspects {
+	out := suspects{map[string]bool{}, map[string]bool{}, l.leftovers(s, removed, fresh)}
 	for p, commit := range s.Commits {
-		below := strings.HasPrefix(p, "deployments/") || strings.HasPrefix(p, "fleet/")
-		if below && (l.parsed[p].err != nil || layout.Unread(p, s.Files[p]) != "") {
+		if l.refused(s, p) {
 			out.commits[commit] = true
 		}
 	}
@@ -322,13 +323,17 @@ func (l *Loop) suspects(s Snapshot, files []file) suspects {
 
 // explain finds the commit that asks for a removal, whether it names the removal itself, and
 // why it is doubtful.
-func (l *Loop) explain(r *proposal.Removal, s Snapshot, removed removals, left suspects) error {
+func (l *Loop) explain(ctx context.Context, r *proposal.Removal, s Snapshot, removed removals, left suspects) error {
 	path := deploymentFile(r.Site, r.Deployment)
 	have, _ := l.have(r.Site, r.Deployment)
 	if origin, ok := s.Origins[path]; ok {
 		err := l.explainOrigin(r, origin, have.Commit, s, removed)
-		if r.Cause == "" && left.commits[r.Commit] {
+		switch _, there := s.Commits[origin]; {
+		case err != nil || r.Cause != "":
+		case left.commits[r.Commit]:
 			r.Cause = proposal.Unreadable
+		case !there:
+			return l.explainLeft(ctx, r, s, layout.Missing{Path: origin, Blob: removed.byPath[origin].Blob, ID: have.ID, Fleet: true}, left)
 		}
 		return err
 	}
@@ -345,6 +350,8 @@ func (l *Loop) explain(r *proposal.Removal, s Snapshot, removed removals, left s
 		r.Cause = proposal.SiteRemoved
 	case left.ids[have.ID]:
 		r.Cause = proposal.Moved
+	default:
+		return l.explainLeft(ctx, r, s, layout.Missing{Path: path, Blob: by.Blob, ID: have.ID}, left)
 	}
 	return nil
 }

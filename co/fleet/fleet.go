@@ -284,7 +284,7 @@ const (
 	// DeploymentWaiting is a file that cannot be compiled because a part, as a registry,
 	// is away; Message says which.
 	DeploymentWaiting = "deployment_waiting"
-	FileIgnored       = "file_ignored" // in no place of the deployments repo that is read
+	FileIgnored       = "file_ignored" // in no place of the deployments repo that is read, or under no such name
 	SiteAdded         = "site_added"   // because the deployments repo has files for it
 	SiteOnline        = "site_online"  // an LO has connected
 	SiteOffline       = "site_offline" // an LO has disconnected

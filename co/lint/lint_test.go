@@ -82,13 +82,16 @@ func TestFolder(t *testing.T) {
 			map[string]string{
 				"deployments/plant/hello/deployment.yml": "a: b\n", "deployments/plant/hello2.yaml": "a: b\n", "sites/plant/site.yml": "a: b\n",
 				"sites/Plant/site.yaml": "a: b\n", "loose.yaml": "a: b\n", ".pre-commit-config.yaml": "a: b\n", "apps/other/margo.yml": "a: b\n", "fleet/hello.yaml": "a: b\n",
+				"deployments/plant/hello/deployment.yamll": "a: b\n", "fleet/hello/deployment": "a: b\n",
 			},
 			[]string{
 				"apps/other/margo.yml: warning: it is not read: an application is described in margo.yaml",
+				"deployments/plant/hello/deployment.yamll: warning: the CO ignores it: a deployment is read from deployments/<site>/<name>/deployment.yaml only",
 				"deployments/plant/hello/deployment.yml: the CO ignores it: a deployment is read from deployments/<site>/<name>/deployment.yaml only",
 				"deployments/plant/hello2.yaml: the CO ignores it: a deployment is read from deployments/<site>/<name>/deployment.yaml only",
 				"fleet/hello.yaml: the CO ignores it: a fleet deployment is read from fleet/<name>/deployment.yaml and fleet/<name>/sites/<site>.yaml only",
-				"loose.yaml: warning: the CO ignores it: the CO reads deployments/<site>/<name>/deployment.yaml and sites/<site>/site.yaml only",
+				"fleet/hello/deployment: warning: the CO ignores it: a fleet deployment is read from fleet/<name>/deployment.yaml and fleet/<name>/sites/<site>.yaml only",
+				"loose.yaml: warning: the CO ignores it: the CO reads deployments/<site>/<name>/deployment.yaml, fleet/<name>/deployment.yaml and sites/<site>/site.yaml only",
 				"sites/Plant/site.yaml: the CO ignores it: site name \"Plant\": want 1 to 63 of a-z, 0-9 and -, not beginning or ending with -",
 				"sites/plant/site.yml: the CO ignores it: a site's file is read from sites/<site>/site.yaml only",
 			},

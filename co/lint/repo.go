@@ -20,7 +20,8 @@ func (l *linter) repoFile(p string, repo bool) {
 	top, _, below := strings.Cut(p, "/")
 	inside := below && slices.Contains(layout.Folders, top)
 	if why := layout.Stray(p); why != "" && (inside || repo && !below) {
-		l.add(p, 0, !inside, "the CO ignores it: %s", why)
+		yaml := strings.HasSuffix(p, ".yaml") || strings.HasSuffix(p, ".yml")
+		l.add(p, 0, !inside || !yaml, "the CO ignores it: %s", why) // what is no YAML may be meant to be ignored
 		return
 	}
 	if !inside {

@@ -35,7 +35,7 @@ func (r *Repo) Removals(ctx context.Context, since string) (map[string]Removal, 
 	var out []byte
 	err = r.repaired(ctx, func() error {
 		out, err = r.local(ctx, "log", "--first-parent", "--diff-merges=first-parent", "--no-renames", "--diff-filter=AD",
-			"--name-status", "-z", "--format=%x01%H%x1f%(trailers:unfold)", span, "--")
+			"--raw", "--no-abbrev", "-z", "--format=%x01%H%x1f%(trailers:unfold)", span, "--")
 		return err
 	})
 	if err != nil {

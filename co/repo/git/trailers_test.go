@@ -35,7 +35,10 @@ func TestRemovalsAndTrailers(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	want := map[string]Removal{"a/one": {Commit: confirmed, Trailers: []string{"Colony-Confirm: a/one"}}, "a/two": {Commit: merge}}
+	blob := func(p string) string { return byHand(t, work, "rev-parse", start+":"+p) }
+	want := map[string]Removal{
+		"a/one": {Commit: confirmed, Trailers: []string{"Colony-Confirm: a/one"}, Blob: blob("a/one")}, "a/two": {Commit: merge, Blob: blob("a/two")},
+	}
 	for _, since := range []string{start, "", strings.Repeat("0", 40)} {
 		got, err := r.Removals(ctx, since)
 		if d := cmp.Diff(want, got); d != "" || err != nil {
@@ -43,7 +46,7 @@ func TestRemovalsAndTrailers(t *testing.T) {
 		}
 	}
 	got, err := r.Removals(ctx, confirmed)
-	if d := cmp.Diff(map[string]Removal{"a/two": {Commit: merge}}, got); d != "" || err != nil {
+	if d := cmp.Diff(map[string]Removal{"a/two": {Commit: merge, Blob: blob("a/two")}}, got); d != "" || err != nil {
 		t.Errorf("since the first removal: %v\n%s", err, d)
 	}
 

@@ -12,18 +12,26 @@ import (
 // Folders are those of the repo that the CO reads.
 var Folders = []string{"deployments", "sites", "fleet"}
 
+const (
+	wantDeployment, wantSite, wantFleet = "deployments/<site>/<name>/deployment.yaml", "sites/<site>/site.yaml", "fleet/<name>/deployment.yaml"
+	// Places are where the CO reads files.
+	Places = wantDeployment + ", " + wantFleet + " and " + wantSite
+)
+
 // Stray returns why a file of the deployments repo is in no place where the CO reads
 // files, and "" where it is in one, or is not meant for the CO.
 func Stray(file string) string {
 	if strings.HasPrefix(file, "fleet/") {
 		return fleetfile.Stray(file)
 	}
-	const wantDeployment, wantSite = "deployments/<site>/<name>/deployment.yaml", "sites/<site>/site.yaml"
 	parts := strings.Split(file, "/")
 	base := parts[len(parts)-1]
 	name, yaml := strings.CutSuffix(base, ".yaml")
 	if !yaml {
 		if name, yaml = strings.CutSuffix(base, ".yml"); !yaml {
+			if parts[0] == "deployments" && len(parts) == 4 && fleetfile.Misnamed(base) {
+				return "a deployment is read from " + wantDeployment + " only"
+			}
 			return ""
 		}
 	}
@@ -38,10 +46,10 @@ func Stray(file string) string {
 		return ""
 	case parts[0] == "deployments":
 		return "a deployment is read from " + wantDeployment + " only"
-	case parts[0] == "sites":
+	case parts[0] == "sites" && name != "deployment":
 		return "a site's file is read from " + wantSite + " only"
 	case name == "deployment", name == "site", len(parts) == 1 && !strings.HasPrefix(base, "."):
-		return "the CO reads " + wantDeployment + " and " + wantSite + " only"
+		return "the CO reads " + Places + " only"
 	}
 	return ""
 }

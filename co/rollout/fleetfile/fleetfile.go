@@ -52,7 +52,11 @@ func Of(file string) (name, site string, ok bool) {
 
 // Stray returns why a file that lies below fleet/ is not read, and "" where it is, or is not meant to be.
 func Stray(file string) string {
-	if !strings.HasPrefix(file, "fleet/") || !strings.HasSuffix(file, ".yaml") && !strings.HasSuffix(file, ".yml") {
+	if !strings.HasPrefix(file, "fleet/") {
+		return ""
+	}
+	misnamed := strings.Count(file, "/") == 2 && Misnamed(path.Base(file))
+	if !misnamed && !strings.HasSuffix(file, ".yaml") && !strings.HasSuffix(file, ".yml") {
 		return ""
 	}
 	if name, site, ok := Of(file); ok {
@@ -67,6 +71,12 @@ func Stray(file string) string {
 		return ""
 	}
 	return "a fleet deployment is read from fleet/<name>/deployment.yaml and fleet/<name>/sites/<site>.yaml only"
+}
+
+// Misnamed reports whether the name of a file is that of a deployment's with another ending, or with none.
+func Misnamed(base string) bool {
+	stem, _, _ := strings.Cut(strings.ToLower(base), ".")
+	return strings.TrimSpace(stem) == "deployment" && base != "deployment.yaml"
 }
 
 // Unread returns why a file that lies below fleet/ is not read, or refused as it is, whatever the catalog and the sites are; "" where it is neither.

@@ -290,6 +290,8 @@ func TestPaths(t *testing.T) {
 	}
 	for p, part := range map[string]string{
 		"fleet/Meter/deployment.yaml": "Meter", "fleet/meter/sites/Home.yaml": "Home", "fleet/meter/deployment.yml": "fleet/<name>/deployment.yaml",
+		"fleet/meter/deployment.yamll": "fleet/<name>/deployment.yaml", "fleet/meter/deployment": "fleet/<name>/deployment.yaml", "fleet/meter/deployment.YAML": "fleet/<name>/deployment.yaml",
+		"fleet/meter/deployment.yaml.txt": "fleet/<name>/deployment.yaml", "fleet/meter/deployment.yaml ": "fleet/<name>/deployment.yaml", "fleet/meter/notes.txt": "",
 		"fleet/other/deployment.yaml": "want other", "fleet/meter/deployment.yaml": "", "fleet/README.md": "",
 	} {
 		if why := Unread(p, []byte(whole)); !strings.Contains(why, part) || part == "" && why != "" {

@@ -9,14 +9,16 @@ type Removal struct {
 	// Trailers are the trailers of its message (git-interpret-trailers), as lines
 	// "Key: value".
 	Trailers []string
+	// Blob is the id of the content that the file had.
+	Blob string
 }
 
-// Parse reads a log, the newest commit first, with the names of what each commit added and removed, as Removals of package git asks for it. It
+// Parse reads a log, the newest commit first, with what each commit added and removed in the raw format, as Removals of package git asks for it. It
 // returns the last removal of each path that was not added after that.
 func Parse(log string) map[string]Removal {
 	removals, seen := map[string]Removal{}, map[string]bool{}
 	var current Removal
-	status := ""
+	status, blob := "", ""
 	for item := range strings.SplitSeq(log, "\x00") {
 		item = strings.TrimPrefix(item, "\n")
 		switch head, ok := strings.CutPrefix(item, "\x01"); {
@@ -25,10 +27,13 @@ func Parse(log string) map[string]Removal {
 			current, status = Removal{Commit: commit, Trailers: Lines(trailers)}, ""
 		case item == "":
 		case status == "":
-			status = item
+			// ":" and the mode before, the mode after, the id before, the id after and the status
+			if f := strings.Fields(item); len(f) == 5 {
+				status, blob = f[4], f[2]
+			}
 		default:
 			if status == "D" && !seen[item] {
-				removals[item] = current
+				removals[item] = Removal{Commit: current.Commit, Trailers: current.Trailers, Blob: blob}
 			}
 			seen[item], status = true, ""
 		}
