@@ -239,7 +239,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	})
 	c.start()
-	c.eventually(2*time.Minute, "the deployment says that there is no space", func() error {
+	c.eventually(10*time.Minute, "the deployment says that there is no space", func() error { // the start of all parts is a part of that
 		d, err := c.deployment("hello")
 		if err != nil {
 			return err
